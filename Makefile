@@ -1,0 +1,47 @@
+# covey: `make run` and `make test` are all a new user needs; both set up what they use.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# One compute thread per process: two threads of one process slow each other down on busy cores.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint types bench docs-reference clean
+
+help:  ## Show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+
+setup: $(VENV)/.ready  ## Make the virtual environment with pinned dependencies
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (first time: a few minutes) ..."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --constraint constraints.txt --editable .[test]
+	@touch $@
+
+run: setup  ## Run the main job on embedded data: covey run quick
+	@$(BIN)/covey run quick
+
+test: setup lint types  ## Lint, type-check and test
+	@$(BIN)/python -m pytest -n 2
+
+lint: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: setup
+	@$(BIN)/mypy
+
+$(VENV)/.bench-ready: $(VENV)/.ready
+	@$(PIP) install --constraint constraints.txt --editable .[test,bench]
+	@touch $@
+
+bench: $(VENV)/.bench-ready  ## Run all benchmarks side by side with their peers (several minutes)
+	@$(BIN)/covey bench
+
+docs-reference: setup  ## Regenerate docs/scenario.md from the schema
+	@$(BIN)/python -m covey.scenario.reference > docs/scenario.md
+
+clean:  ## Remove the virtual environment and caches
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -1,0 +1,1 @@
+"""Clustered federated learning over wireless networks, with differential privacy."""

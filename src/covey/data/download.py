@@ -1,0 +1,171 @@
+"""Files from elsewhere, so that nothing half-written is ever taken for the real thing.
+
+Downloads go to a `.part` file that a later call continues; folders are filled under a hidden
+temporary name, verified, and renamed in one step.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import shutil
+import tarfile
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import IO
+
+from covey.errors import DataError, OutputError
+
+CHUNK_BYTES = 1 << 18
+#: Seconds to wait for a connection, and for the next bytes; short, so that a fallback comes quickly.
+TIMEOUT_S = 8.0
+
+#: Told the bytes so far and the total, None when the server does not say.
+Report = Callable[[int, int | None], None]
+
+
+class UnreachableError(Exception):
+    """A source could not be used; the message says why. Another source may be tried."""
+
+
+def download(url: str, part: Path, md5: str, report: Report) -> None:
+    """Fills `part` with the file at `url`, going on from what it holds already; raises `UnreachableError`.
+
+    An interrupted transfer is continued as long as every attempt brings new bytes.
+    """
+    while True:
+        before = _size(part)
+        try:
+            complete = _transfer(url, part, report)
+        except urllib.error.HTTPError as error:
+            # 416: nothing lies behind the part, so it is complete or not part of this file.
+            if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+                raise UnreachableError(f"the server answered {error.code} {error.reason}") from None
+            complete = True
+        except (OSError, http.client.HTTPException) as error:
+            reason = getattr(error, "reason", None) or error
+            if _size(part) <= before:
+                raise UnreachableError(str(reason) or type(reason).__name__) from None
+            complete = False
+        if complete:
+            break
+        if _size(part) <= before:
+            raise UnreachableError("the server closed the connection early")
+    found = file_md5(part)
+    if found != md5:
+        part.unlink()
+        raise UnreachableError(f"its MD5 is {found}, not {md5}")
+
+
+def _transfer(url: str, part: Path, report: Report) -> bool:
+    start = _size(part)
+    request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
+        if answer.status != http.client.PARTIAL_CONTENT:
+            start = 0  # the server sends the whole file again
+        length = answer.headers.get("Content-Length")
+        total = start + int(length) if length else None
+        with _writing(part, "ab" if start else "wb") as write:
+            done = start
+            while chunk := answer.read(CHUNK_BYTES):
+                write(chunk)
+                done += len(chunk)
+                report(done, total)
+    return total is None or done == total
+
+
+@contextmanager
+def _writing(path: Path, mode: str) -> Iterator[Callable[[bytes], None]]:
+    # Kept apart from network trouble: a full disk is no reason to try another server.
+    def write(chunk: bytes) -> None:
+        try:
+            file.write(chunk)
+        except OSError as error:
+            raise cannot_write(path.parent, error) from None
+
+    try:
+        file: IO[bytes] = path.open(mode, buffering=0)
+    except OSError as error:
+        raise cannot_write(path.parent, error) from None
+    with file:
+        yield write
+
+
+def unpack(archive: Path, folder: Path, wanted: Collection[str], size: int) -> None:
+    """Copies the wanted files, of `size` bytes each, from a tar archive into `folder`."""
+    lacking = set(wanted)
+    try:
+        with tarfile.open(archive, "r:*") as tar:
+            for member in tar:
+                # Only the last part of a name is used, so no entry can leave the folder.
+                name = PurePosixPath(member.name).name
+                content = tar.extractfile(member) if name in lacking and member.isfile() else None
+                if content is None:
+                    continue
+                if member.size != size:
+                    raise UnreachableError(f"{name} in it has {member.size:,} bytes, not {size:,}")
+                with _writing(folder / name, "wb") as write:
+                    while chunk := content.read(CHUNK_BYTES):
+                        write(chunk)
+                lacking.remove(name)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise UnreachableError(f"it cannot be unpacked: {error}") from None
+    if lacking:
+        raise UnreachableError(f"{min(lacking)} is not in it")
+
+
+@contextmanager
+def filling(target: Path) -> Iterator[Path]:
+    """A hidden temporary folder that becomes `target` when the block ends well, and vanishes when not.
+
+    What stood at `target` before is kept beside it under a hidden name.
+    """
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise cannot_write(target.parent, error) from None
+    try:
+        yield folder
+        folder.chmod(0o755)
+        if target.exists():
+            os.replace(target, _free_name(target.with_name(f".damaged-{target.name}")))
+        os.replace(folder, target)
+    except OSError as error:
+        raise cannot_write(target.parent, error) from None
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def file_md5(path: Path) -> str:
+    """The MD5 of a file in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+
+
+def cannot_write(folder: Path, error: OSError) -> OutputError:
+    """The error for a folder that data cannot be written to."""
+    return OutputError(
+        f"cannot write to {folder}: {error.strerror or error}; choose another folder with --to or COVEY_DATA"
+    )
+
+
+def failed(name: str, reasons: list[str], by_hand: str) -> DataError:
+    """The error for a data set that no source could give."""
+    return DataError(f"'{name}' could not be fetched: {'; '.join(reasons)}; {by_hand}")
+
+
+def _free_name(path: Path) -> Path:
+    number = 1
+    while (candidate := path.with_name(f"{path.name}-{number}")).exists():
+        number += 1
+    return candidate
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.is_file() else 0

@@ -1,0 +1,57 @@
+"""Errors a user can act on, each with the exit code the command line returns.
+
+Every message is one sentence or two: what was wrong, what is allowed, how to fix it. The command
+line prints it without a traceback; library callers catch `CoveyError` or one of its kinds.
+"""
+
+from __future__ import annotations
+
+
+class CoveyError(Exception):
+    """Base of all errors that covey raises on purpose."""
+
+    exit_code = 1
+
+
+class ScenarioError(CoveyError):
+    """A scenario, an override or a command-line value is not allowed."""
+
+    exit_code = 2
+
+
+class DataError(CoveyError):
+    """A data set is missing, damaged or too small for the scenario."""
+
+    exit_code = 3
+
+
+class OutputError(CoveyError):
+    """Results cannot be written where they were asked for."""
+
+    exit_code = 4
+
+
+class ResumeError(CoveyError):
+    """A run cannot be continued from what its folder holds."""
+
+    exit_code = 5
+
+
+class PolicyError(CoveyError):
+    """A policy is unknown, or answered with something that is not a selection."""
+
+    exit_code = 6
+
+
+#: Exit code after Ctrl-C, the shell convention 128 + SIGINT.
+INTERRUPTED = 130
+
+EXIT_CODES: dict[int, str] = {
+    0: "success",
+    2: "wrong usage, or a scenario or override that is not allowed",
+    3: "a data set is missing, damaged or too small",
+    4: "results cannot be written (read-only folder, full disk, folder already in use)",
+    5: "the run cannot be resumed from this folder",
+    6: "the policy is unknown or gave an invalid answer",
+    INTERRUPTED: "interrupted; what was finished is saved and can be resumed",
+}

@@ -1,0 +1,334 @@
+"""Per-sample gradients of single layers, without ever holding those of the whole model.
+
+A tap replaces the forward pass of one `Linear` or `Conv2d` layer. In the backward pass it sees the
+layer's inputs and output gradients, works out the layer's part of the squared gradient norm of
+every sample, and keeps just enough to add up the clipped gradients once the factors are known.
+Plain weight gradients are never computed, and neither is the input gradient of the first layer.
+
+With T positions per sample (output pixels or tokens), d inputs and p outputs per position, inputs A
+(T, d) and output gradients G (T, p), the gradient of a sample is the matrix G'A. There are three
+ways to treat it, and the cheapest is chosen from the shapes:
+
+* T = 1: the norm is |A| |G|; A and G are kept, and one product over many chunks gives the sum.
+* few positions and a large matrix: the norm comes from AA' and GG', both (T, T): a ghost norm.
+* else: the matrices of one chunk are formed, at the cost of the plain weight gradient.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+#: Squares added in working precision before the sum goes on in float64: rounding stays below 1e-6.
+_SQUARES_PER_SUM = 128
+#: Rows up to this length are added up in float64 at once, which is quicker for them.
+_SHORT_ROW = 4096
+#: Cost of touching an element of a formed gradient, in multiplications of a ghost norm.
+_ELEMENT_COST = 2
+#: Elements of the columns of samples whose gradients are formed together.
+_COLUMN_ELEMENTS = 1 << 19
+#: Elements that a layer with T = 1 keeps before it adds them up.
+_KEPT_ELEMENTS = 1 << 22
+
+
+class Unsupported(Exception):  # noqa: N818 - a signal to take the slower way, not an error
+    """The module uses a layer in a way that taps cannot follow."""
+
+
+def row_squares(matrix: Tensor) -> npt.NDArray[np.float64]:
+    """Sum of squares of each row, (n,), from `matrix` (n, m)."""
+    head = matrix.shape[1] - matrix.shape[1] % _SQUARES_PER_SUM if matrix.shape[1] > _SHORT_ROW else 0
+    squares: npt.NDArray[np.float64] = (
+        torch.linalg.vector_norm(matrix[:, head:] if head else matrix, dim=1, dtype=torch.float64).numpy() ** 2
+    )
+    if head:
+        parts = torch.linalg.vector_norm(matrix[:, :head].unflatten(1, (-1, _SQUARES_PER_SUM)), dim=2)
+        squares += np.square(parts.numpy(), dtype=np.float64).sum(1)
+    return squares
+
+
+class Tap:
+    """One layer, its place in the flat gradient, and what its last backward pass left behind.
+
+    `starts` gives the position of each parameter (by id) in the flat gradient. Subclasses know how
+    the layer turns its inputs into columns A and where a matrix G'A lies in the flat gradient.
+    """
+
+    def __init__(self, layer: nn.Linear | nn.Conv2d, starts: dict[int, int]) -> None:
+        self.layer = layer
+        self.weight = slice(starts[id(layer.weight)], starts[id(layer.weight)] + layer.weight.numel())
+        self.bias: slice | None = None
+        if layer.bias is not None:
+            self.bias = slice(starts[id(layer.bias)], starts[id(layer.bias)] + layer.bias.numel())
+        self.samples = self.calls = self.elements = 0
+        self.squares = np.empty(0)
+        self._formed: Tensor | None = None
+        self._pair: tuple[Tensor, Tensor] | None = None
+        self._bias_rows: Tensor | None = None
+        self._kept: list[tuple[Tensor, Tensor]] = []
+        self._kept_elements = 0
+
+    def expect(self, samples: int) -> None:
+        """Announce a forward pass of this many samples."""
+        self.samples, self.calls, self.squares = samples, 0, np.empty(0)
+        self._formed = self._pair = self._bias_rows = None
+
+    def forget(self) -> None:
+        """Let go of everything, so that a failed pass leaves nothing behind."""
+        self.expect(0)
+        self._kept, self._kept_elements = [], 0
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """The layer's output; the backward pass reports to `see`."""
+        self.calls += 1
+        if self.calls > 1 or inputs.shape[0] != self.samples:
+            raise Unsupported
+        outputs: Tensor = _Watch.apply(inputs, self.layer.weight, self.layer.bias, self)  # type: ignore[no-untyped-call]
+        self.elements = (inputs.numel() + outputs.numel()) // self.samples
+        return outputs
+
+    def see(self, inputs: Tensor, gradients: Tensor) -> None:
+        """Work out `squares` (n,) from the layer's `inputs` and the `gradients` of its outputs."""
+        if gradients.dim() == 2:
+            self._pair = inputs, gradients
+            # The bias adds |G|^2, as one more input that is always 1 would.
+            self.squares = row_squares(gradients) * (row_squares(inputs) + (self.bias is not None))
+            return
+        gradients = self.positions_last(gradients)
+        samples, positions, width = gradients.shape
+        depth = self.layer.weight[0].numel()
+        if positions * positions * (depth + width) < _ELEMENT_COST * depth * width:
+            self._pair = self.columns(inputs), gradients
+            # Positions may cancel, which float32 would not see to the last digit: the bound needs float64.
+            left, right = self._pair[0].double(), gradients.double()
+            products = torch.bmm(left, left.transpose(1, 2)).mul_(torch.bmm(right, right.transpose(1, 2)))
+            self.squares = products.sum((1, 2)).clamp_min_(0.0).numpy()
+        else:
+            self._formed = self.form(inputs, gradients)
+            self.squares = row_squares(self._formed.flatten(1))
+        if self.bias is not None:
+            self._bias_rows = gradients.sum(1)
+            self.squares += row_squares(self._bias_rows)
+
+    def add(self, factors: Tensor, rejected: npt.NDArray[np.bool_] | None, total: Tensor) -> None:
+        """Add the chunk's gradients times `factors` (n,) to `total` (D,), without the `rejected` rows (n,)."""
+        if rejected is not None:
+            # A factor of 0 is not enough: 0 x inf is not a number.
+            for rows in (self._formed, self._bias_rows, *(self._pair or ())):
+                if rows is not None:
+                    rows[torch.from_numpy(rejected)] = 0.0
+        if self._formed is not None:
+            total[self.weight].add_(self.place_formed(factors @ self._formed.flatten(1)))
+        elif self._pair is not None and self._pair[1].dim() == 2:
+            self._kept.append((self._pair[0], self._pair[1] * factors[:, None]))
+            self._kept_elements += self._pair[0].numel()
+            if self._kept_elements > _KEPT_ELEMENTS:
+                self.finish(total)
+        elif self._pair is not None:
+            scaled = self._pair[1] * factors[:, None, None]
+            total[self.weight].add_(self.place(scaled.flatten(0, 1).t() @ self._pair[0].flatten(0, 1)))
+        if self._bias_rows is not None:
+            total[self.bias].add_(factors @ self._bias_rows)
+        self._formed = self._pair = self._bias_rows = None
+
+    def finish(self, total: Tensor) -> None:
+        """Add what was kept since the last call to `total` (D,)."""
+        if self._kept:
+            inputs, gradients = (torch.cat(parts) for parts in zip(*self._kept, strict=True))
+            total[self.weight].add_(self.place(gradients.t() @ inputs))
+            if self.bias is not None:
+                total[self.bias].add_(gradients.sum(0))
+        self._kept, self._kept_elements = [], 0
+
+    def columns(self, inputs: Tensor) -> Tensor:
+        """The matrices A, (n, T, d)."""
+        raise NotImplementedError
+
+    def form(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        """The gradients of all samples, (n, p, d)."""
+        formed = gradients.new_empty(len(gradients), gradients.shape[2], self.layer.weight[0].numel())
+        for part in _few(gradients.shape[1] * formed.shape[2], len(inputs)):
+            torch.bmm(gradients[part].transpose(1, 2), self.columns(inputs[part]), out=formed[part])
+        return formed
+
+    def place(self, matrix: Tensor) -> Tensor:
+        """A matrix G'A (p, d) in the order of the layer's weight, (p * d,)."""
+        return matrix.flatten()
+
+    def place_formed(self, row: Tensor) -> Tensor:
+        """One flat row of `form` in the order of the layer's weight."""
+        return self.place(row.view(self.layer.weight.shape[0], -1))
+
+    def run(self, inputs: Tensor) -> Tensor:
+        """The layer's own computation."""
+        raise NotImplementedError
+
+    def positions_last(self, gradients: Tensor) -> Tensor:
+        """Output gradients as (n, T, p)."""
+        raise NotImplementedError
+
+    def input_gradient(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        """Gradient with respect to `inputs`."""
+        raise NotImplementedError
+
+
+class LinearTap(Tap):
+    """A `Linear` layer on inputs (n, d) or (n, ..., d)."""
+
+    layer: nn.Linear
+
+    def run(self, inputs: Tensor) -> Tensor:
+        """Eq. y = Wx + b."""
+        return functional.linear(inputs, self.layer.weight, self.layer.bias)
+
+    def columns(self, inputs: Tensor) -> Tensor:
+        """The inputs, with all positions in one axis."""
+        return inputs.reshape(inputs.shape[0], -1, inputs.shape[-1])
+
+    def positions_last(self, gradients: Tensor) -> Tensor:
+        """The gradients, with all positions in one axis."""
+        return gradients.reshape(gradients.shape[0], -1, gradients.shape[-1])
+
+    def input_gradient(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        """Gradient with respect to the inputs."""
+        return gradients @ self.layer.weight
+
+
+class ConvTap(Tap):
+    """A `Conv2d` layer without groups, padded by zeros, on images (n, channels, height, width)."""
+
+    layer: nn.Conv2d
+
+    def __init__(self, layer: nn.Conv2d, starts: dict[int, int]) -> None:
+        super().__init__(layer, starts)
+        pads = []
+        for axis in (0, 1):
+            if layer.padding == "same":
+                pad, odd = divmod(layer.dilation[axis] * (layer.kernel_size[axis] - 1), 2)
+            else:
+                pad, odd = (0 if isinstance(layer.padding, str) else int(layer.padding[axis])), 0
+            if odd:
+                raise Unsupported
+            pads.append(pad)
+        self.padding = (pads[0], pads[1])
+        self._channels_inside = True
+
+    def run(self, inputs: Tensor) -> Tensor:
+        """The convolution."""
+        layer = self.layer
+        return functional.conv2d(inputs, layer.weight, layer.bias, layer.stride, self.padding, layer.dilation)
+
+    def input_gradient(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        """Gradient with respect to the images."""
+        layer = self.layer
+        found: tuple[Tensor, Any, Any] = torch.ops.aten.convolution_backward(
+            gradients, inputs, layer.weight, [0], layer.stride, self.padding, layer.dilation,
+            False, [0, 0], 1, [True, False, False],
+        )  # fmt: skip
+        return found[0]
+
+    def positions_last(self, gradients: Tensor) -> Tensor:
+        """The gradients with pixels in one axis; free when the images are stored channels last."""
+        return gradients.permute(0, 2, 3, 1).flatten(1, 2)
+
+    def columns(self, inputs: Tensor) -> Tensor:
+        """The patch under each output pixel, (n, T, kernel x channels), channels innermost."""
+        top, left = self.padding
+        images = functional.pad(inputs.permute(0, 2, 3, 1), (0, 0, left, left, top, top))
+        sample, row, column, channel = images.stride()
+        high, wide = self._output_size(images.shape[1], images.shape[2])
+        (stride_y, stride_x), (step_y, step_x) = self.layer.stride, self.layer.dilation
+        patches = images.as_strided(
+            (images.shape[0], high, wide, *self.layer.kernel_size, images.shape[3]),
+            (sample, row * stride_y, column * stride_x, row * step_y, column * step_x, channel),
+        )
+        return patches.reshape(images.shape[0], high * wide, -1)
+
+    def form(self, inputs: Tensor, gradients: Tensor) -> Tensor:
+        """The gradients of all samples, by whichever patch order copies the longer runs of memory."""
+        layer, (top, left) = self.layer, self.padding
+        high, wide = self._output_size(inputs.shape[2] + 2 * top, inputs.shape[3] + 2 * left)
+        channel_run = inputs.shape[1] * (layer.kernel_size[1] if layer.dilation[1] == 1 else 1)
+        self._channels_inside = layer.stride[1] != 1 or channel_run >= wide
+        if self._channels_inside:
+            return super().form(inputs, gradients)
+        (stride_y, stride_x), (step_y, step_x) = layer.stride, layer.dilation
+        formed = gradients.new_empty(len(inputs), layer.weight[0].numel(), layer.out_channels)
+        for part in _few(high * wide * formed.shape[1], len(inputs)):
+            images = functional.pad(inputs[part].contiguous(), (left, left, top, top))
+            sample, channel, row, column = images.stride()
+            patches = images.as_strided(
+                (images.shape[0], images.shape[1], *layer.kernel_size, high, wide),
+                (sample, channel, row * step_y, column * step_x, row * stride_y, column * stride_x),
+            )
+            torch.bmm(patches.reshape(images.shape[0], -1, high * wide), gradients[part], out=formed[part])
+        return formed
+
+    def place(self, matrix: Tensor) -> Tensor:
+        """A matrix (p, kernel x channels) as (p, channels, kernel), flat."""
+        return matrix.view(matrix.shape[0], *self.layer.kernel_size, -1).permute(0, 3, 1, 2).flatten()
+
+    def place_formed(self, row: Tensor) -> Tensor:
+        """One flat row of `form`, in either of its two orders, as (p, channels, kernel), flat."""
+        if self._channels_inside:
+            return super().place_formed(row)
+        return row.view(-1, self.layer.out_channels).t().flatten()
+
+    def _output_size(self, height: int, width: int) -> tuple[int, int]:
+        layer = self.layer
+        return (
+            (height - layer.dilation[0] * (layer.kernel_size[0] - 1) - 1) // layer.stride[0] + 1,
+            (width - layer.dilation[1] * (layer.kernel_size[1] - 1) - 1) // layer.stride[1] + 1,
+        )
+
+
+def _few(elements: int, samples: int) -> list[slice]:
+    """Slices of so few samples, with columns of this many elements each, that they stay in the cache."""
+    step = max(1, _COLUMN_ELEMENTS // elements)
+    return [slice(begin, begin + step) for begin in range(0, samples, step)]
+
+
+class _Watch(torch.autograd.Function):
+    """Runs a layer, and in the backward pass shows its tap inputs and output gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, tap: Tap) -> Tensor:
+        # The weight is an argument only so that the output takes part in the backward pass.
+        ctx.save_for_backward(inputs)
+        ctx.tap = tap
+        return tap.run(inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, None]:
+        inputs = ctx.saved_tensors[0].detach()
+        ctx.tap.see(inputs, gradients[0])
+        return ctx.tap.input_gradient(inputs, gradients[0]) if ctx.needs_input_grad[0] else None, None, None, None
+
+
+def place_taps(module: nn.Module) -> list[Tap]:
+    """A tap on every layer that has parameters; raises `Unsupported` when one cannot have a tap."""
+    starts, position = {}, 0
+    for parameter in module.parameters():
+        starts[id(parameter)] = position
+        position += parameter.numel()
+    taps: list[Tap] = []
+    for layer in module.modules():
+        own = list(layer.parameters(recurse=False))
+        if not own:
+            continue
+        # Exact types only: a subclass, a hook or a patched forward pass may compute anything.
+        plain = not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))
+        if plain and type(layer) is nn.Linear:
+            taps.append(LinearTap(layer, starts))
+        elif plain and type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros":
+            taps.append(ConvTap(layer, starts))
+        else:
+            raise Unsupported
+    if sum(len(list(tap.layer.parameters())) for tap in taps) != len(starts):
+        raise Unsupported  # two layers share a parameter
+    return taps

@@ -1,0 +1,17 @@
+"""Privacy: what a release costs, who has spent what, and where noise comes from."""
+
+from covey.privacy.accounting import epsilon, release_rho, rho_for_epsilon, sensitivity
+from covey.privacy.ledger import Ledger
+from covey.privacy.noise import NoNoise, ReplayNoise, SecureNoise, build_noise
+
+__all__ = [
+    "Ledger",
+    "NoNoise",
+    "ReplayNoise",
+    "SecureNoise",
+    "build_noise",
+    "epsilon",
+    "release_rho",
+    "rho_for_epsilon",
+    "sensitivity",
+]

@@ -1,0 +1,48 @@
+"""Positions, channel gains, link rates, and the time and energy of a round."""
+
+from covey.radio.channel import Channel, ChannelModel, PathLoss, build_path_loss, distances, register_path_loss
+from covey.radio.links import (
+    Overhead,
+    broadcast_times,
+    compute_energies,
+    compute_times,
+    dbm_to_w,
+    downlink_slots,
+    overhead,
+    uplink_rates,
+    uplink_times,
+)
+from covey.radio.mobility import (
+    MobilityModel,
+    RandomWalk,
+    RandomWaypoint,
+    Static,
+    build_mobility,
+    register_mobility,
+)
+from covey.radio.placement import place
+
+__all__ = [
+    "Channel",
+    "ChannelModel",
+    "MobilityModel",
+    "Overhead",
+    "PathLoss",
+    "RandomWalk",
+    "RandomWaypoint",
+    "Static",
+    "broadcast_times",
+    "build_mobility",
+    "build_path_loss",
+    "compute_energies",
+    "compute_times",
+    "dbm_to_w",
+    "distances",
+    "downlink_slots",
+    "overhead",
+    "place",
+    "register_mobility",
+    "register_path_loss",
+    "uplink_rates",
+    "uplink_times",
+]

@@ -1,0 +1,108 @@
+"""Channel gains between users and stations: path loss, shadowing and fading."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from covey.errors import ScenarioError
+from covey.radio.arrays import FloatArray
+from covey.scenario.schema import Radio
+from covey.seeding import generator
+
+#: Distances in metres to path loss in dB, element by element.
+PathLoss = Callable[[FloatArray], FloatArray]
+
+
+@dataclass(frozen=True)
+class LogDistance:
+    """Path loss `at_one_metre_db + slope_db * log10(distance_m)` in dB."""
+
+    at_one_metre_db: float
+    slope_db: float
+
+    def __call__(self, distance_m: FloatArray) -> FloatArray:
+        """Path loss in dB of each distance in metres."""
+        return self.at_one_metre_db + self.slope_db * np.log10(distance_m)
+
+
+def macro_path_loss(radio: Radio) -> PathLoss:
+    """Urban macro cell at 2 GHz, 128.1 + 37.6 log10(d_km) dB (3GPP TR 36.942)."""
+    return LogDistance(128.1 - 3 * 37.6, 37.6)
+
+
+def micro_path_loss(radio: Radio) -> PathLoss:
+    """Urban micro cell without line of sight, 22.7 + 36.7 log10(d_m) + 26 log10(f_GHz) dB (3GPP TR 36.814, annex B)."""
+    return LogDistance(22.7 + 26.0 * math.log10(radio.carrier_hz / 1e9), 36.7)
+
+
+def inverse_square_path_loss(radio: Radio) -> PathLoss:
+    """Gain d^-2 with d in metres and no loss at one metre."""
+    return LogDistance(0.0, 20.0)
+
+
+_PATH_LOSSES: dict[str, Callable[[Radio], PathLoss]] = {
+    "3gpp_macro": macro_path_loss,
+    "3gpp_umi": micro_path_loss,
+    "inverse_square": inverse_square_path_loss,
+}
+
+
+def register_path_loss(name: str, factory: Callable[[Radio], PathLoss]) -> None:
+    """Make `radio.path_loss = name` use what `factory(radio)` returns."""
+    _PATH_LOSSES[name] = factory
+
+
+def build_path_loss(radio: Radio) -> PathLoss:
+    """The path loss that a scenario's radio section names."""
+    if radio.path_loss not in _PATH_LOSSES:
+        raise ScenarioError(
+            f"the path loss '{radio.path_loss}' is unknown; set radio.path_loss to one of"
+            f" {', '.join(sorted(_PATH_LOSSES))}, or register it with register_path_loss"
+        )
+    return _PATH_LOSSES[radio.path_loss](radio)
+
+
+def distances(users_m: FloatArray, stations_m: FloatArray) -> FloatArray:
+    """Distance of every user to every station in metres, (U, B), from positions (U, 2) and (B, 2)."""
+    return np.asarray(np.linalg.norm(users_m[:, None, :] - stations_m[None, :, :], axis=-1), dtype=np.float64)
+
+
+class ChannelModel(Protocol):
+    """What a channel must offer."""
+
+    def gains(self, users_m: FloatArray, stations_m: FloatArray, round: int) -> FloatArray:
+        """Linear power gains (U, B) in this round, from positions in metres, (U, 2) and (B, 2)."""
+        ...
+
+
+class Channel:
+    """Path loss with optional log-normal shadowing (fixed per run) and Rayleigh fading (redrawn every round).
+
+    `min_distance_m` is the smallest distance the path loss sees, so that gains stay finite.
+    """
+
+    def __init__(self, radio: Radio, min_distance_m: float, seed: int) -> None:
+        if not min_distance_m > 0:
+            raise ValueError(f"min_distance_m is {min_distance_m}; it must be positive, or the gain has no bound")
+        self._radio = radio
+        self._path_loss = build_path_loss(radio)
+        self._min_distance_m = min_distance_m
+        self._seed = seed
+
+    def gains(self, users_m: FloatArray, stations_m: FloatArray, round: int) -> FloatArray:
+        """Linear power gains (U, B) in this round, from positions in metres, (U, 2) and (B, 2)."""
+        distance_m = distances(users_m, stations_m)
+        loss_db = self._path_loss(np.maximum(distance_m, self._min_distance_m))
+        if self._radio.shadowing_db > 0:
+            # Drawn afresh from the same stream: the same link keeps its value without any stored state.
+            shadowing = generator(self._seed, "shadowing").standard_normal(distance_m.shape)
+            loss_db = loss_db + self._radio.shadowing_db * shadowing
+        gain = 10.0 ** (-loss_db / 10.0)
+        if self._radio.fading == "rayleigh":
+            gain = gain * generator(self._seed, "fading", round=round).exponential(size=distance_m.shape)
+        return np.asarray(gain, dtype=np.float64)

@@ -1,0 +1,119 @@
+"""How users move between two rounds: pure functions on arrays of positions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from covey.errors import ScenarioError
+from covey.radio.arrays import FloatArray
+from covey.scenario.schema import Mobility
+
+Area = tuple[float, float]
+
+
+class MobilityModel(Protocol):
+    """What a mobility model must offer; it keeps no state of its own, so a run can be saved and resumed."""
+
+    def start(self, positions_m: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """The model's memory at the start, (U, m); m may be 0."""
+        ...
+
+    def move(
+        self, positions_m: FloatArray, memory: FloatArray, duration_s: float, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Positions (U, 2) in metres and memory (U, m) after `duration_s` seconds."""
+        ...
+
+
+def reflect(positions_m: FloatArray, area_m: Area) -> FloatArray:
+    """Positions (U, 2) folded back into the area, as if its borders were mirrors."""
+    size = np.asarray(area_m, dtype=np.float64)
+    folded = size - np.abs(size - np.mod(positions_m, 2 * size))
+    return np.clip(folded, 0.0, size)
+
+
+@dataclass(frozen=True)
+class Static:
+    """Users stay where they are."""
+
+    def start(self, positions_m: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """No memory: (U, 0)."""
+        return np.empty((len(positions_m), 0))
+
+    def move(
+        self, positions_m: FloatArray, memory: FloatArray, duration_s: float, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """The same positions."""
+        return positions_m.copy(), memory
+
+
+@dataclass(frozen=True)
+class RandomWalk:
+    """Every round a new random heading at constant speed, reflected at the borders of the area."""
+
+    speed_m_s: float
+    area_m: Area
+
+    def start(self, positions_m: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """No memory: (U, 0)."""
+        return np.empty((len(positions_m), 0))
+
+    def move(
+        self, positions_m: FloatArray, memory: FloatArray, duration_s: float, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Positions after one straight step of `speed * duration_s` metres."""
+        heading = rng.uniform(0.0, 2 * np.pi, len(positions_m))
+        step_m = self.speed_m_s * duration_s * np.column_stack((np.cos(heading), np.sin(heading)))
+        return reflect(positions_m + step_m, self.area_m), memory
+
+
+@dataclass(frozen=True)
+class RandomWaypoint:
+    """Users head for a random point; whoever arrives rests there until the round ends and then picks the next one."""
+
+    speed_m_s: float
+    area_m: Area
+
+    def start(self, positions_m: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """The first targets, (U, 2) in metres."""
+        return rng.uniform(0.0, self.area_m, (len(positions_m), 2))
+
+    def move(
+        self, positions_m: FloatArray, memory: FloatArray, duration_s: float, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Positions on the way to the targets, and the targets of the next round."""
+        way_m = memory - positions_m
+        left_m = np.linalg.norm(way_m, axis=1)
+        reach_m = self.speed_m_s * duration_s
+        arrived = left_m <= reach_m
+        share = np.divide(reach_m, left_m, out=np.ones_like(left_m), where=~arrived)
+        positions = np.where(arrived[:, None], memory, positions_m + share[:, None] * way_m)
+        # Drawn for everybody, so that one user's arrival does not shift the others' random numbers.
+        targets = rng.uniform(0.0, self.area_m, memory.shape)
+        return np.clip(positions, 0.0, self.area_m), np.where(arrived[:, None], targets, memory)
+
+
+_MODELS: dict[str, Callable[[Mobility, Area], MobilityModel]] = {
+    "static": lambda mobility, area_m: Static(),
+    "random_walk": lambda mobility, area_m: RandomWalk(mobility.speed_m_s, area_m),
+    "random_waypoint": lambda mobility, area_m: RandomWaypoint(mobility.speed_m_s, area_m),
+}
+
+
+def register_mobility(name: str, factory: Callable[[Mobility, Area], MobilityModel]) -> None:
+    """Make `mobility.model = name` use what `factory(mobility, area_m)` returns."""
+    _MODELS[name] = factory
+
+
+def build_mobility(mobility: Mobility, area_m: Area) -> MobilityModel:
+    """The model that a scenario's mobility section names, for an area of this width and height in metres."""
+    if mobility.model not in _MODELS:
+        raise ScenarioError(
+            f"the mobility model '{mobility.model}' is unknown; set mobility.model to one of"
+            f" {', '.join(sorted(_MODELS))}, or register it with register_mobility"
+        )
+    return _MODELS[mobility.model](mobility, area_m)

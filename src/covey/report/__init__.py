@@ -1,0 +1,10 @@
+"""Reports: tables for the terminal, pictures, and one self-contained web page per run."""
+
+from covey.report.blocks import draw_blocks
+from covey.report.curves import draw_curves
+from covey.report.files import write_report
+from covey.report.html import render_html
+from covey.report.map import draw_map
+from covey.report.tables import summary_table
+
+__all__ = ["draw_blocks", "draw_curves", "draw_map", "render_html", "summary_table", "write_report"]

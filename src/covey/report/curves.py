@@ -1,0 +1,267 @@
+"""The pictures over rounds: losses, accuracies, identities, privacy, service, delay and energy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
+
+from covey.privacy import epsilon
+from covey.report.palette import (
+    ALARM,
+    FAINT,
+    INK,
+    MUTED,
+    OKABE_ITO,
+    STACK,
+    drawing_style,
+    group_colours,
+    group_markers,
+    sign,
+)
+from covey.report.words import number, prefix_of
+from covey.simulation import History
+
+Panel = Callable[[Axes, History], None]
+Array = NDArray[np.float64]
+
+#: More groups than this share one legend entry and thin lines.
+LEGEND_GROUPS = 8
+#: More different totals than this are converted by interpolation, which is within 0.1 % of exact.
+EXACT_TOTALS = 100
+
+
+def draw_curves(history: History) -> Figure:
+    """All panels over the rounds of a run, as small multiples in two columns."""
+    with drawing_style():
+        if not history.records:
+            return _nothing()
+        rows = (len(PANELS) + 1) // 2
+        layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1, rect=(0, 0.015, 1, 0.985))
+        figure = Figure(figsize=(9.6, 2.75 * rows), layout=layout)
+        for axes, panel in zip(figure.subplots(rows, 2).flat, PANELS.values(), strict=False):
+            panel(axes, history)
+        sign(figure, history)
+        return figure
+
+
+def draw_panel(history: History, name: str) -> Figure:
+    """One panel of `draw_curves` on its own; `name` is a key of `PANELS`."""
+    with drawing_style():
+        if not history.records:
+            return _nothing()
+        figure = Figure(figsize=(4.6, 3.0), layout="constrained")
+        PANELS[name](figure.add_subplot(), history)
+        return figure
+
+
+def epsilons(rho: Array, delta: float) -> Array:
+    """Epsilon at `delta` of every total in `rho`, in its shape; infinite totals stay infinite."""
+    result = np.where(np.isinf(rho), np.inf, 0.0)
+    finite = np.isfinite(rho) & (rho > 0)
+    totals, back = np.unique(rho[finite], return_inverse=True)
+    if len(totals) <= EXACT_TOTALS:
+        values = np.array([epsilon(float(total), delta) for total in totals])
+    else:
+        grid = np.geomspace(totals[0], totals[-1], EXACT_TOTALS)
+        exact = np.array([epsilon(float(total), delta) for total in grid])
+        values = np.exp(np.interp(np.log(totals), np.log(grid), np.log(exact)))
+    result[finite] = values[back] if len(totals) else values
+    return result
+
+
+def _nothing() -> Figure:
+    figure = Figure(figsize=(9.6, 2.0))
+    figure.text(0.5, 0.5, "No round was played, so there is nothing to draw.", ha="center", va="center", color=MUTED)
+    return figure
+
+
+def _rounds(history: History) -> NDArray[np.int64]:
+    return np.asarray(history.column("round"), dtype=np.int64)
+
+
+def _finish(axes: Axes, title: str, first: int, last: int, *, share: bool = False, legend: bool = True) -> None:
+    axes.set_title(title)
+    axes.set_xlabel("round")
+    pad = max(0.6, 0.02 * (last - first))
+    axes.set_xlim(first - pad, last + pad)
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
+    if share:
+        axes.set_ylim(-0.03, 1.03)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    else:
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    if legend:
+        entries = len(axes.get_legend_handles_labels()[0])
+        axes.legend(ncols=1 if entries <= 4 else 2, handlelength=2.2, columnspacing=1.2, borderpad=0.1)
+
+
+def _group_lines(axes: Axes, rounds: NDArray[np.int64], values: Array) -> None:
+    """One line per group; `values` is (T + 1, G) with the value before the first round on top."""
+    groups = values.shape[1]
+    colours, markers = group_colours(groups), group_markers(groups)
+    few = groups <= LEGEND_GROUPS
+    for group in range(groups):
+        axes.plot(
+            np.concatenate([[0], rounds]),
+            values[:, group],
+            color=colours[group],
+            marker=markers[group] if few else None,
+            markevery=max(1, (len(rounds) + 1) // 12),
+            markersize=4.5,
+            markeredgecolor="black",
+            markeredgewidth=0.4,
+            linewidth=1.5 if few else 0.9,
+            label=f"group {group}" if few else (f"each of {groups} groups" if group == groups // 2 else None),
+        )
+
+
+def _loss(axes: Axes, history: History) -> None:
+    rounds = _rounds(history)
+    start = np.array(history.start["group_loss"], dtype=float)
+    _group_lines(axes, rounds, np.vstack([start, history.column("group_loss")]))
+    axes.set_ylabel("mean loss per sample")
+    _finish(axes, "Training loss by true group", 0, int(rounds[-1]))
+
+
+def _accuracy(axes: Axes, history: History) -> None:
+    rounds = _rounds(history)
+    start = np.array(history.start["group_accuracy"], dtype=float)
+    _group_lines(axes, rounds, np.vstack([start, history.column("group_accuracy")]))
+    overall = np.concatenate([[history.start["accuracy"]], history.column("accuracy")])
+    axes.plot(np.concatenate([[0], rounds]), overall, color=INK, linestyle="--", linewidth=2.0, label="all users")
+    _finish(axes, "Test accuracy by true group", 0, int(rounds[-1]), share=True)
+
+
+def _identities(axes: Axes, history: History) -> None:
+    rounds = _rounds(history)
+    every = max(1, len(rounds) // 12)
+    axes.plot(
+        rounds, history.column("clustering_accuracy"), color=OKABE_ITO[0], marker="o", markersize=4.5,
+        markevery=every, linewidth=1.8, label="share of users with the right identity",
+    )  # fmt: skip
+    axes.plot(
+        rounds, history.column("adjusted_rand_index"), color=OKABE_ITO[4], linestyle=":", marker="s", markersize=4,
+        markevery=every, linewidth=1.5, label="adjusted Rand index (0 is chance)",
+    )  # fmt: skip
+    lowest = min(0.0, float(np.nanmin(history.column("adjusted_rand_index"))))
+    axes.set_ylim(lowest - 0.03, 1.03)
+    _finish(axes, "Task identities", 1, int(rounds[-1]))
+    axes.set_ylabel("share, index")
+    axes.legend(loc="lower right")
+
+
+def _privacy(axes: Axes, history: History) -> None:
+    rounds = _rounds(history)
+    delta = history.scenario.privacy.delta
+    spent = epsilons(history.user_column("rho").astype(float), delta)
+    title = f"Privacy spent: epsilon at delta = {number(delta, 1)}"
+    if not np.isfinite(spent).all():
+        axes.text(
+            0.5, 0.5, "unlimited:\nuploads left without noise", transform=axes.transAxes, ha="center", va="center",
+            color=ALARM, fontsize=11,
+        )  # fmt: skip
+        axes.set_yticks([])
+        _finish(axes, title, 1, int(rounds[-1]), legend=False)
+        return
+    users = spent.shape[1]
+    axes.add_collection(
+        LineCollection(
+            [np.column_stack([rounds, spent[:, user]]) for user in range(users)],
+            colors=MUTED,
+            linewidths=0.8,
+            alpha=float(np.clip(6.0 / users, 0.05, 0.5)),
+        )
+    )
+    axes.plot([], [], color=MUTED, linewidth=0.8, label=f"each of {users} users")
+    every = max(1, len(rounds) // 12)
+    for values, label, colour, style, marker in (
+        (spent.max(axis=1), "largest", OKABE_ITO[4], "-", "o"),
+        (spent.mean(axis=1), "mean", OKABE_ITO[0], "--", "s"),
+    ):
+        axes.plot(
+            rounds, values, color=colour, linestyle=style, marker=marker, markersize=4, markevery=every,
+            linewidth=1.8, label=label,
+        )  # fmt: skip
+    budget = history.scenario.privacy.budget_epsilon
+    if budget is not None:
+        axes.axhline(budget, color=INK, linestyle=":", linewidth=1.4, label="budget")
+    axes.autoscale_view()
+    axes.set_ylabel("epsilon")
+    _finish(axes, title, 1, int(rounds[-1]))
+
+
+def _service(axes: Axes, history: History) -> None:
+    rounds = _rounds(history)
+    axes.bar(rounds, history.column("served"), width=0.8, color="#9ECAE1", label="served")
+    axes.step(rounds, history.column("selected"), where="mid", color=INK, linewidth=1.1, label="chosen by a station")
+    axes.plot(
+        rounds, history.column("violators"), color=ALARM, marker="x", markersize=5.5, linewidth=1.2,
+        markevery=max(1, len(rounds) // 40), label="violating",
+    )  # fmt: skip
+    axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
+    axes.set_ylabel("users")
+    axes.set_ylim(0, 1.32 * max(1, int(history.column("selected").max()), int(history.column("served").max())))
+    _finish(axes, "Users served and violating", 1, int(rounds[-1]), legend=False)
+    axes.legend(ncols=3, loc="upper left", columnspacing=1.0, handlelength=1.6)
+
+
+def _stack(axes: Axes, history: History, title: str, unit: str, parts: Sequence[tuple[str, str]]) -> None:
+    rounds = _rounds(history)
+    values = np.stack([history.column(name).astype(float) for name, _ in parts])
+    total = values.sum(axis=0)
+    size, prefix = prefix_of(float(np.nanmax(total)))
+    bottom = np.zeros(len(rounds))
+    for value, (_, label), (colour, hatch) in zip(values, parts, STACK, strict=True):
+        axes.bar(
+            rounds, value / size, bottom=bottom, width=0.8, color=colour, hatch=hatch if len(rounds) <= 60 else "",
+            edgecolor="white" if len(rounds) <= 60 else colour, linewidth=0.3, label=label,
+        )  # fmt: skip
+        bottom = bottom + value / size
+    axes.set_ylabel(f"{prefix}{unit} in a round")
+    axes.set_ylim(0, 1.32 * float(np.nanmax(total) or 1.0) / size)
+    _finish(axes, title, 1, int(rounds[-1]), legend=False)
+    axes.legend(ncols=3, loc="upper left", columnspacing=1.0, handlelength=1.6)
+
+
+def _delay(axes: Axes, history: History) -> None:
+    parts = (("uplink_s", "uplink"), ("compute_s", "computing"), ("downlink_s", "downlink"))
+    _stack(axes, history, "Delay", "s", parts)
+
+
+def _energy(axes: Axes, history: History) -> None:
+    parts = (
+        ("transmit_energy_j", "users sending"),
+        ("compute_energy_j", "users computing"),
+        ("station_energy_j", "stations"),
+    )
+    _stack(axes, history, "Energy", "J", parts)
+
+
+def _clipping(axes: Axes, history: History) -> None:
+    rounds = _rounds(history)
+    axes.fill_between(rounds, history.column("clipped_fraction").astype(float), color=FAINT, alpha=0.5)
+    axes.plot(
+        rounds, history.column("clipped_fraction"), color=OKABE_ITO[0], marker="o", markersize=4,
+        markevery=max(1, len(rounds) // 12), linewidth=1.8,
+    )  # fmt: skip
+    _finish(axes, "Per-sample gradients cut by clipping", 1, int(rounds[-1]), share=True, legend=False)
+
+
+#: The panels of `draw_curves`, in order.
+PANELS: dict[str, Panel] = {
+    "loss": _loss,
+    "accuracy": _accuracy,
+    "identities": _identities,
+    "privacy": _privacy,
+    "service": _service,
+    "clipping": _clipping,
+    "delay": _delay,
+    "energy": _energy,
+}

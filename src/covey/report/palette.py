@@ -1,0 +1,114 @@
+"""Colours, markers and type sizes of all pictures.
+
+A colour stands for a group of users everywhere: a task takes the colour of the group it is matched
+with at the end of the run, so that the map and the curves can be read together. Markers differ as
+well, so that colour is never the only channel.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from covey.learning import matching
+from covey.simulation import History
+
+#: Okabe and Ito's eight colours that stay apart under colour blindness, light ones last.
+OKABE_ITO: tuple[str, ...] = (
+    "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000",
+)  # fmt: skip
+
+#: Filled markers; triangles up are stations and crosses are violations.
+MARKERS: tuple[str, ...] = ("o", "s", "D", "P", "h", "v", "p", "*", "<", ">", "8", "d")
+
+INK = "#222222"
+MUTED = "#6B6B6B"
+FAINT = "#C9C9C9"
+ALARM = "#B3261E"
+
+#: Three fills for stacked bars and their hatches, apart in grey print too.
+STACK: tuple[tuple[str, str], ...] = (("#08519C", ""), ("#6BAED6", "////"), ("#BDD7EE", ".."))
+
+#: Matplotlib settings while drawing; no text is below 8 points.
+STYLE: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "axes.titlesize": 10.0,
+    "axes.titleweight": "bold",
+    "axes.titlelocation": "left",
+    "axes.labelsize": 9.0,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.7,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "text.color": INK,
+    "legend.fontsize": 8.5,
+    "legend.frameon": False,
+    "hatch.linewidth": 0.6,
+    "figure.facecolor": "white",
+    "savefig.facecolor": "white",
+}
+
+
+def drawing_style(**changes: Any) -> AbstractContextManager[None]:
+    """A context in which figures are drawn in the style of the reports, with `changes`."""
+    settings: Any = {**STYLE, **changes}
+    return mpl.rc_context(settings)
+
+
+def group_colours(groups: int) -> list[str]:
+    """One colour per group: Okabe-Ito up to eight groups, then the ordered viridis scale."""
+    if groups <= len(OKABE_ITO):
+        return list(OKABE_ITO[:groups])
+    scale = mpl.colormaps["viridis"]
+    return [mpl.colors.to_hex(scale(value)) for value in np.linspace(0.0, 0.95, groups)]
+
+
+def group_markers(groups: int) -> list[str]:
+    """One marker per group; they repeat beyond twelve."""
+    return [MARKERS[group % len(MARKERS)] for group in range(groups)]
+
+
+def ink_on(colour: str) -> str:
+    """Black or white, whichever reads better on this colour (WCAG contrast)."""
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in mpl.colors.to_rgb(colour)]
+    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+    return "black" if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else "white"
+
+
+def group_of_task(history: History) -> NDArray[np.int64]:
+    """(K,) the group each task is matched with in the last round; its own number before any round."""
+    tasks = history.scenario.network.tasks
+    if not history.records:
+        return np.arange(tasks)
+    return np.asarray(matching(history.records[-1].users.identity, history.groups, tasks))
+
+
+def task_colours(history: History) -> list[str]:
+    """One colour per task: that of its matched group."""
+    colours = group_colours(history.scenario.network.tasks)
+    return [colours[group] for group in group_of_task(history)]
+
+
+def sign(figure: Figure, history: History) -> None:
+    """Write the run's origin into the lower right corner, so that a saved picture explains itself."""
+    origin = f"scenario {history.scenario.name}, policy {history.policy}, seed {history.seed}"
+    short = " ".join(origin.split())
+    figure.text(
+        0.995, 0.006, short if len(short) <= 90 else f"{short[:87]}...", ha="right", va="bottom", fontsize=8.0,
+        color=MUTED, parse_math=False,
+    ).set_in_layout(False)  # fmt: skip

@@ -1,0 +1,30 @@
+"""Pictures as PNG bytes."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+from matplotlib.figure import Figure
+
+from covey.report.blocks import draw_blocks
+from covey.report.curves import draw_curves
+from covey.report.map import draw_map
+from covey.simulation import History
+
+DPI = 160
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as a PNG file; equal figures give equal bytes."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=DPI, metadata={"Software": None})
+    return buffer.getvalue()
+
+
+def draw_pictures(history: History) -> dict[str, bytes]:
+    """The pictures that are also files of their own: map, curves, blocks."""
+    return {
+        "map": png(draw_map(history)),
+        "curves": png(draw_curves(history)),
+        "blocks": png(draw_blocks(history)),
+    }

@@ -1,0 +1,176 @@
+"""What the numbers of a run say, in sentences.
+
+Each function gives the sentences of one section from a history with at least one round and its
+summary. They state facts of this run only; causes are named where the numbers show them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from covey.report.words import VIOLATION_WORDS, count, listed, number, percent, quantity, seconds
+from covey.simulation import History
+
+Summary = dict[str, Any]
+
+#: Epsilon above which the promise is called weak.
+WEAK_EPSILON = 10.0
+_NAMED = 8
+
+
+def on_learning(history: History, summary: Summary) -> list[str]:
+    """How far loss and accuracy came, and which group lags."""
+    start, last = history.start, history.records[-1]
+    sentences = [
+        f"Mean training loss {_moved(start['loss'], last.loss)} from {number(start['loss'])} before the first round to"
+        f" {number(last.loss)}, test accuracy {_moved(start['accuracy'], last.accuracy)} from"
+        f" {percent(start['accuracy'])} to {percent(last.accuracy)}."
+    ]
+    accuracy = np.array(last.group_accuracy, dtype=float)
+    known = np.flatnonzero(np.isfinite(accuracy))
+    if len(known) > 1:
+        sentences.append(_lag(history, summary, int(known[accuracy[known].argmin()]), accuracy))
+    worse = [
+        f"group {group}" for group, (before, after) in enumerate(zip(start["group_loss"], last.group_loss, strict=True))
+        if after > before
+    ]  # fmt: skip
+    if worse:
+        sentences.append(f"The loss of {listed(worse)} is higher than before the first round.")
+    clipped = [record.clipped_fraction for record in history.records if math.isfinite(record.clipped_fraction)]
+    if clipped:
+        sentences.append(
+            f"Clipping cut {percent(clipped[0])} of the per-sample gradients in the first round with uploads and"
+            f" {percent(clipped[-1])} in the last."
+        )
+    return sentences
+
+
+def on_identities(history: History, summary: Summary) -> list[str]:
+    """How many users found their group."""
+    users, final = summary["users"], summary["final"]
+    if history.scenario.clustering.rule == "oracle":
+        return ["Every user was told its true group, so all identities are right by definition."]
+    wrong = [user["user"] for user in users if not user["identity_right"]]
+    sentences = [
+        f"{len(users) - len(wrong)} of {count(len(users), 'user')} ({percent(final['clustering_accuracy'])}) ended with"
+        " the identity of their own group, under the matching of tasks to groups that agrees best; the adjusted Rand"
+        f" index is {number(final['adjusted_rand_index'])} (1 is perfect, 0 is chance)."
+    ]
+    if wrong:
+        named = listed([str(user) for user in wrong[:_NAMED]])
+        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+        sentences.append(f"Wrong: {'user' if len(wrong) == 1 else 'users'} {named}{more}.")
+    empty = [str(task["task"]) for task in summary["tasks"] if task["users"] == 0]
+    if empty:
+        sentences.append(
+            f"No user ended with {'task' if len(empty) == 1 else 'tasks'} {listed(empty)}: at least two groups share"
+            " a model."
+        )
+    sentences.append("Identities of the first round are random, with at least one user per task.")
+    return sentences
+
+
+def on_network(history: History, summary: Summary) -> list[str]:
+    """Who was served and which rules were broken."""
+    totals, rounds, network = summary["totals"], summary["rounds"], history.scenario.network
+    blocks = network.stations * network.blocks
+    served = totals["served"] / rounds
+    sentences = [
+        f"On average {served:.1f} of {count(network.users, 'user')} were served in a round, on"
+        f" {percent(served / blocks)} of the {count(blocks, 'block')} of {count(network.stations, 'station')}."
+    ]
+    never = int((history.served_rounds == 0).sum())
+    if never:
+        sentences.append(f"{count(never, 'user').capitalize()} {'was' if never == 1 else 'were'} never served.")
+    if totals["violators"]:
+        kinds = sorted(VIOLATION_WORDS, key=lambda name: -totals[name])
+        most = kinds[0]
+        sentences.append(
+            f"{totals['rounds_with_violations']} of {count(rounds, 'round')} broke a rule, with"
+            f" {count(totals['violators'], 'violating user')} in total; most often a user was"
+            f" {VIOLATION_WORDS[most]} ({totals[most]:,} times)."
+        )
+    else:
+        sentences.append("No rule was broken in any round.")
+    if totals["refused_releases"]:
+        sentences.append(f"{count(totals['refused_releases'], 'upload')} did not happen because a budget was spent.")
+    if totals["rejected_uploads"]:
+        sentences.append(f"{count(totals['rejected_uploads'], 'upload')} arrived damaged and did not enter a model.")
+    return sentences
+
+
+def on_cost(history: History, summary: Summary) -> list[str]:
+    """Where time and energy went."""
+    totals = summary["totals"]
+    delays = {"the uplink": totals["uplink_s"], "computing": totals["compute_s"], "the downlink": totals["downlink_s"]}
+    sending, computing = totals["transmit_energy_j"], totals["compute_energy_j"]
+    users = sending + computing
+    longest = max(delays, key=lambda name: delays[name])
+    share = delays[longest] / totals["delay_s"] if totals["delay_s"] > 0 else 0.0
+    sentences = [
+        f"The rounds took {seconds(totals['delay_s'])} of simulated time, most of it ({percent(share)}) for {longest}.",
+        f"All users together spent {quantity(users, 'J')}, {percent(sending / users if users > 0 else 0.0)} of it on"
+        f" sending; the stations spent {quantity(totals['station_energy_j'], 'J')} on broadcasts.",
+    ]
+    return sentences
+
+
+def on_privacy(history: History, summary: Summary) -> list[str]:
+    """What the largest epsilon promises at this delta."""
+    privacy = summary["privacy"]
+    largest, mean = privacy["epsilon_max"]["exact"], privacy["epsilon_mean"]["exact"]
+    delta = number(privacy["delta"], 1)
+    if math.isinf(largest):
+        return [
+            "Uploads left without noise, so what they may reveal is unlimited.",
+            "Set privacy.noise to 'replay' to measure with noise, or to 'secure' to protect real data.",
+        ]
+    if largest == 0:
+        return ["Nobody uploaded anything, so nothing was spent."]
+    change = {"replace_one": "replacing one of its samples", "add_remove": "adding or removing one of its samples"}
+    secret = "had the noise been secret, " if privacy["noise"] == "replay" else ""
+    sentences = [
+        f"The largest epsilon of a user is {number(largest)} at delta = {delta}, the mean {number(mean)}: {secret}"
+        f"{change[privacy['adjacency']]} would change the probability of anything that this user's uploads can show by"
+        f" a factor of at most {_factor(largest)}, apart from a probability of {delta}."
+    ]
+    if largest > WEAK_EPSILON:
+        sentences.append(
+            f"An epsilon above {number(WEAK_EPSILON, 2)} promises little; a smaller clipping norm, more noise or fewer"
+            " rounds lower it."
+        )
+    if privacy["delta"] * int(history.samples.max()) > 0.1:
+        sentences.append(
+            f"Delta is not small against one over the number of samples ({int(history.samples.max()):,} for the"
+            " largest user), which weakens any epsilon; choose a smaller privacy.delta."
+        )
+    if privacy["refusals"]:
+        sentences.append(f"Budgets refused {count(privacy['refusals'], 'upload')}.")
+    return sentences
+
+
+def _moved(before: float, after: float) -> str:
+    return "fell" if after < before else "rose" if after > before else "stayed"
+
+
+def _factor(epsilon: float) -> str:
+    return f"e^{number(epsilon)} = {number(math.exp(epsilon))}" if epsilon < 14 else f"e^{number(epsilon)}"
+
+
+def _lag(history: History, summary: Summary, group: int, accuracy: np.ndarray[Any, np.dtype[np.float64]]) -> str:
+    overall = history.records[-1].accuracy
+    spread = float(np.nanmax(accuracy) - np.nanmin(accuracy))
+    if spread <= 0.05:
+        return f"The groups are within {100 * spread:.1f} percentage points of each other in accuracy."
+    members = [user for user in summary["users"] if user["group"] == group]
+    own = float(np.mean([user["served_rounds"] for user in members]))
+    mean = float(history.served_rounds.mean())
+    wrong = sum(not user["identity_right"] for user in members)
+    return (
+        f"Group {group} lags with an accuracy of {percent(float(accuracy[group]))} against {percent(overall)} over all:"
+        f" its {count(len(members), 'user')} were served in {own:.1f} rounds each (all users: {mean:.1f}), and"
+        f" {wrong if wrong else 'none'} of them {'has' if wrong == 1 else 'have'} a wrong identity."
+    )

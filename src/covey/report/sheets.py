@@ -1,0 +1,161 @@
+"""The tables of a run as plain rows of text; the terminal and the web page only set them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from covey.privacy.accounting import METHODS
+from covey.report.words import VIOLATION_WORDS, number, percent, quantity, seconds, whole
+from covey.simulation import History
+
+#: Up to this many users have a row each; above, their distribution and the worst are shown.
+LISTED_USERS = 24
+WORST_USERS = 5
+RIGHT, WRONG = "\N{CHECK MARK} right", "\N{BALLOT X} wrong"
+
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table: column heads, rows of text, and how many of the first columns are words, not numbers."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    words: int = 1
+
+
+def task_sheet(summary: Summary) -> Sheet:
+    """One row per task, with the group it is matched to."""
+    return Sheet(
+        "Tasks after the last round",
+        ("task", "group", "users", "uploads", "accuracy", "loss", "group loss before", "after"),
+        [
+            (
+                str(task["task"]),
+                str(task["group"]),
+                str(task["users"]),
+                str(task["served"]),
+                percent(task["accuracy"]),
+                number(task["loss"]),
+                number(task["group_loss_start"]),
+                number(task["group_loss"]),
+            )
+            for task in summary["tasks"]
+        ],
+        words=0,
+    )
+
+
+def user_sheet(summary: Summary, title: str = "Users after the last round", order: list[int] | None = None) -> Sheet:
+    """One row per user, or of the users in `order`."""
+    users = summary["users"] if order is None else [summary["users"][index] for index in order]
+    return Sheet(
+        title,
+        ("user", "samples", "group", "task", "identity", "served", "loss", "accuracy", "epsilon"),
+        [
+            (
+                str(user["user"]),
+                str(user["samples"]),
+                str(user["group"]),
+                str(user["identity"]),
+                RIGHT if user["identity_right"] else WRONG,
+                str(user["served_rounds"]),
+                number(user["loss"]),
+                percent(user["accuracy"]),
+                number(user["epsilon"]),
+            )
+            for user in users
+        ],
+        words=0,
+    )
+
+
+def worst_sheet(summary: Summary) -> Sheet:
+    """The users with the lowest accuracy, ties by higher loss."""
+    users = summary["users"]
+    order = sorted(range(len(users)), key=lambda index: (users[index]["accuracy"], -users[index]["loss"]))
+    worst = order[:WORST_USERS]
+    return user_sheet(summary, f"The {len(worst)} users with the lowest accuracy", worst)
+
+
+def spread_sheet(summary: Summary) -> Sheet:
+    """The distribution over users of what `user_sheet` lists one by one."""
+    users = summary["users"]
+    rows = []
+    for label, name, show in (
+        ("samples", "samples", whole),
+        ("rounds served", "served_rounds", whole),
+        ("loss", "loss", number),
+        ("accuracy", "accuracy", percent),
+        ("epsilon", "epsilon", number),
+        ("energy", "energy_j", lambda value: quantity(value, "J")),
+    ):
+        values = np.array([user[name] for user in users], dtype=float)
+        # Only values that occur: interpolating between finite and infinite epsilons has no meaning.
+        shares = np.quantile(values, [0.0, 0.1, 0.5, 0.9, 1.0], method="inverted_cdf")
+        rows.append((label, *(show(float(value)) for value in shares)))
+    right = sum(user["identity_right"] for user in users)
+    title = f"Distribution over {len(users):,} users; {right:,} have the right identity"
+    return Sheet(title, ("", "smallest", "10 %", "median", "90 %", "largest"), rows)
+
+
+def total_sheet(history: History, summary: Summary) -> Sheet:
+    """Delay, energy, service and violations of the whole run."""
+    totals, rounds = summary["totals"], summary["rounds"]
+    delta = summary["privacy"]["delta"]
+    user_energy = totals["transmit_energy_j"] + totals["compute_energy_j"]
+    rows = [
+        ("Delay", seconds(totals["delay_s"])),
+        ("  uplink", seconds(totals["uplink_s"])),
+        ("  computing", seconds(totals["compute_s"])),
+        ("  downlink", seconds(totals["downlink_s"])),
+        ("Energy of all users", quantity(user_energy, "J")),
+        ("  sending", quantity(totals["transmit_energy_j"], "J")),
+        ("  computing", quantity(totals["compute_energy_j"], "J")),
+        ("Energy of all stations (broadcasts)", quantity(totals["station_energy_j"], "J")),
+        ("Uploads served", f"{totals['served']:,}, {totals['served'] / rounds:.1f} of {len(history.samples)} a round"),
+        (
+            f"Largest epsilon of a user at delta = {number(delta, 1)}",
+            number(summary["privacy"]["epsilon_max"]["exact"]),
+        ),
+        ("Violating users, summed over rounds", f"{totals['violators']:,}"),
+    ]
+    rows += [(f"  {words}", f"{totals[name]:,}") for name, words in VIOLATION_WORDS.items() if totals[name]]
+    rows += [
+        ("Rounds with a violation", f"{totals['rounds_with_violations']:,} of {rounds:,}"),
+        ("Releases refused (budget spent)", f"{totals['refused_releases']:,}"),
+        ("Uploads rejected (damaged)", f"{totals['rejected_uploads']:,}"),
+        ("Sum of rewards", number(totals["reward"], 4)),
+        ("  without the penalty", number(totals["reward_without_penalty"], 4)),
+    ]
+    return Sheet("Totals of the run", ("", "value"), rows)
+
+
+def privacy_sheet(summary: Summary) -> Sheet:
+    """What was spent, by each conversion."""
+    privacy = summary["privacy"]
+    adjacency = {"replace_one": "one sample replaced", "add_remove": "one sample added or removed"}
+    rows = [
+        ("Neighbouring data sets", adjacency[privacy["adjacency"]]),
+        ("Delta", number(privacy["delta"], 1)),
+        ("Clipping norm of a user of mean size", number(privacy["clip"])),
+        ("Uploads charged", f"{privacy['releases']:,}"),
+        ("Uploads refused by the budget", f"{privacy['refusals']:,}"),
+        ("Budget, epsilon", "none" if privacy["budget_epsilon"] is None else number(privacy["budget_epsilon"])),
+        ("rho of one upload, mean", number(privacy["rho_per_release_mean"])),
+        ("rho in total, largest and mean", f"{number(privacy['rho_max'])} and {number(privacy['rho_mean'])}"),
+    ]
+    rows += [
+        (
+            f"Epsilon, largest and mean: {METHODS[method]}",
+            f"{number(privacy['epsilon_max'][method])} and {number(privacy['epsilon_mean'][method])}",
+        )
+        for method in METHODS
+    ]
+    return Sheet("Privacy accounting", ("", "value"), rows)

@@ -1,0 +1,6 @@
+"""Scenarios: the schema, the presets, and reading and writing them as TOML."""
+
+from covey.scenario.load import PRESETS, dump_scenario, load_scenario
+from covey.scenario.schema import Scenario
+
+__all__ = ["PRESETS", "Scenario", "dump_scenario", "load_scenario"]

@@ -1,0 +1,128 @@
+"""Reading and writing scenarios: presets, TOML files and `key=value` overrides."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from covey.errors import ScenarioError
+from covey.scenario.schema import Scenario
+
+#: Presets that come with covey: name to TOML file.
+PRESETS: dict[str, Path] = {
+    path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.toml"))
+}
+
+
+def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
+    """The scenario of a preset's name or a TOML file, with overrides applied.
+
+    `overrides` are `section.key=value` strings whose values are read as TOML
+    (`network.users=20`, `data.name=cifar10`, `network.task_sets=[[0,1],[1,2]]`).
+    Raises `ScenarioError` with one sentence when anything is not allowed.
+    """
+    path = PRESETS.get(str(source), Path(source))
+    table = _read_toml(path, str(source))
+    for override in overrides:
+        _apply(table, override)
+    return scenario_from_dict(table, where=f"scenario '{source}'")
+
+
+def scenario_from_dict(table: dict[str, Any], where: str = "the scenario") -> Scenario:
+    """The validated scenario of a nested dictionary; `where` names its origin in errors."""
+    try:
+        return Scenario.model_validate(table)
+    except ValidationError as error:
+        problems = error.errors()
+        more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
+        raise ScenarioError(f"{where}: {_sentence(problems[0])}{more}") from None
+
+
+def dump_scenario(scenario: Scenario) -> str:
+    """The scenario as TOML text; reading it back gives an equal scenario."""
+    header = "# A covey scenario; every key is explained in docs/scenario.md.\n"
+    return header + tomli_w.dumps(_without_none(scenario.model_dump(mode="json")))
+
+
+def fingerprint(scenario: Scenario) -> str:
+    """A short hash of everything the scenario sets, to recognise equal scenarios."""
+    text = json.dumps(scenario.model_dump(mode="json"), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _read_toml(path: Path, source: str) -> dict[str, Any]:
+    presets = ", ".join(PRESETS)
+    if not path.is_file():
+        close = difflib.get_close_matches(source, PRESETS, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise ScenarioError(
+            f"there is no scenario '{source}': it is neither a file nor one of the presets {presets}{hint}"
+        )
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"'{source}' is not valid TOML: {error}; compare it with a preset") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"'{source}' cannot be read as text: {error}") from None
+
+
+def _apply(table: dict[str, Any], override: str) -> None:
+    key, equals, text = override.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        raise ScenarioError(f"'--set {override}' is not of the form key=value, for example --set network.users=20")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word such as data.name=cifar10
+    for part in parts[:-1]:
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict):
+            raise ScenarioError(f"'--set {override}': '{part}' is a value, not a section, so it has no keys below it")
+    table[parts[-1]] = value
+
+
+def _sentence(problem: ErrorDetails) -> str:
+    location = [str(part) for part in problem["loc"]]
+    name = ".".join(location)
+    if problem["type"] == "extra_forbidden":
+        known = _keys_at(location[:-1])
+        close = difflib.get_close_matches(location[-1], known, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else "allowed here: " + ", ".join(known)
+        return f"unknown key '{name}'; {hint}"
+    if problem["type"] == "value_error":
+        message = problem["msg"].removeprefix("Value error, ")
+        return f"in [{name}], {message}" if name and not message.startswith("the noise") else message
+    return f"'{name}' is {problem['input']!r}, but {_lower_first(problem['msg'])}"
+
+
+def _lower_first(text: str) -> str:
+    text = text.replace("Input should", "it should")
+    return text[:1].lower() + text[1:]
+
+
+def _keys_at(location: Sequence[str]) -> list[str]:
+    model: type[BaseModel] = Scenario
+    for part in location:
+        annotation = model.model_fields[part].annotation if part in model.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        model = annotation
+    return list(model.model_fields)
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_none(v) for k, v in value.items() if v is not None}
+    if isinstance(value, list):
+        return [_without_none(v) for v in value]
+    return value

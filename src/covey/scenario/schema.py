@@ -1,0 +1,311 @@
+"""The scenario: one typed, validated, serialisable object that describes a whole run.
+
+Every field has a description with its unit; `docs/scenario.md` is generated from them. Unknown
+keys are errors. Task, station, user, block and class numbers start at 0 everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+Point = tuple[Finite, Finite]
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, values cannot be changed after validation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Network(Section):
+    """Who is there and where."""
+
+    stations: Count = Field(4, description="Number of base stations, B.")
+    users: Count = Field(12, description="Number of users (devices), U.")
+    tasks: Count = Field(4, description="Number of tasks (models, user groups), K.")
+    blocks: Count = Field(4, description="Uplink resource blocks, R; every station reuses all of them.")
+    area_m: tuple[Positive, Positive] = Field((500.0, 500.0), description="Width and height of the area in metres.")
+    min_distance_m: Positive = Field(10.0, description="Smallest user-station distance used by the path loss, metres.")
+    tasks_per_station: Count = Field(
+        3, description="Tasks each station can run: station b gets b, b+1, ... modulo K. Ignored when task_sets is given."
+    )
+    task_sets: tuple[tuple[int, ...], ...] | None = Field(
+        None, description="Tasks of each station, one list per station, e.g. [[0,1],[1,2]]; replaces tasks_per_station."
+    )
+    station_positions_m: tuple[Point, ...] | None = Field(
+        None, description="Station coordinates in metres, one [x, y] per station; random when not given."
+    )
+    user_positions_m: tuple[Point, ...] | None = Field(
+        None, description="Starting coordinates of the users in metres, one [x, y] per user; random when not given."
+    )
+
+    @property
+    def station_tasks(self) -> tuple[tuple[int, ...], ...]:
+        """Tasks of each station, as B tuples of task numbers."""
+        if self.task_sets is not None:
+            return self.task_sets
+        width = min(self.tasks_per_station, self.tasks)
+        return tuple(tuple(sorted((b + j) % self.tasks for j in range(width))) for b in range(self.stations))
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.tasks > self.users:
+            raise ValueError(
+                f"there are more tasks ({self.tasks}) than users ({self.users}), but every task starts with at least"
+                " one user; lower network.tasks or raise network.users"
+            )
+        sets = self.station_tasks
+        if len(sets) != self.stations:
+            raise ValueError(
+                f"task_sets has {len(sets)} lists for {self.stations} stations; give one list of tasks per station"
+            )
+        for b, tasks in enumerate(sets):
+            wrong = [k for k in tasks if not 0 <= k < self.tasks]
+            if wrong:
+                raise ValueError(
+                    f"task_sets of station {b} names task {wrong[0]}, but tasks are numbered 0 to {self.tasks - 1}"
+                )
+            if len(set(tasks)) != len(tasks):
+                raise ValueError(f"task_sets of station {b} names a task twice; list each task once")
+        missing = sorted(set(range(self.tasks)) - {k for tasks in sets for k in tasks})
+        if missing:
+            raise ValueError(
+                f"no station can run task {missing[0]}; every task must be in at least one station's set:"
+                " raise network.tasks_per_station or add it to network.task_sets"
+            )
+        for name, points, count in (
+            ("station_positions_m", self.station_positions_m, self.stations),
+            ("user_positions_m", self.user_positions_m, self.users),
+        ):
+            if points is None:
+                continue
+            if len(points) != count:
+                raise ValueError(f"{name} has {len(points)} points for {count}; give one [x, y] for each")
+            for x, y in points:
+                if not (0 <= x <= self.area_m[0] and 0 <= y <= self.area_m[1]):
+                    raise ValueError(
+                        f"{name} has the point [{x}, {y}], which is outside the area of"
+                        f" {self.area_m[0]} x {self.area_m[1]} m; move it or enlarge network.area_m"
+                    )
+        return self
+
+
+class Radio(Section):
+    """Channel, powers and limits."""
+
+    path_loss: str = Field(
+        "3gpp_macro",
+        description=(
+            "Path loss model: `3gpp_macro` (128.1 + 37.6 log10 d_km dB), `3gpp_umi` (urban micro, no line of sight),"
+            " `inverse_square` (gain d^-2), or the name of a registered class."
+        ),
+    )
+    carrier_hz: Positive = Field(2.0e9, description="Carrier frequency in Hz; used by `3gpp_umi`.")
+    fading: Literal["none", "rayleigh"] = Field(
+        "none", description="Block fading of each user-station link, redrawn every round."
+    )
+    shadowing_db: NonNegative = Field(
+        0.0, description="Standard deviation of log-normal shadowing in dB, drawn once per run; 0 is off."
+    )
+    user_power_dbm: Finite = Field(30.0, description="Transmit power of a user in dBm, P_i.")
+    station_power_dbm: Finite = Field(38.0, description="Transmit power of a station in dBm, P_S; energy only.")
+    block_bandwidth_hz: Positive = Field(1.0e6, description="Bandwidth of one resource block in Hz, B^U.")
+    noise_dbm_per_block: Finite = Field(-90.0, description="Receiver noise in one resource block, dBm.")
+    min_rate_bps: Positive = Field(1.0e6, description="Uplink rate floor in bit/s, gamma_T of (11d).")
+    downlink_limit_s: Positive = Field(0.01, description="Limit on the sum of broadcast times in seconds, gamma_D of (11c).")
+    downlink_rate_bps: Positive = Field(1.1e10, description="Broadcast rate of every station in bit/s, c^D.")
+    bits_per_weight: Positive = Field(32.0, description="Bits sent per model weight.")
+    model_bits: Positive | None = Field(
+        None, description="Bits of one model; weights x bits_per_weight when not given."
+    )
+
+
+class Mobility(Section):
+    """How users move between rounds."""
+
+    model: str = Field(
+        "random_walk", description="`random_walk`, `random_waypoint`, `static`, or the name of a registered class."
+    )
+    speed_m_s: NonNegative = Field(1.4, description="Speed in metres per second.")
+    round_s: Positive = Field(10.0, description="Time between two rounds in seconds, during which users move.")
+
+
+class Data(Section):
+    """Which data set, and who holds what."""
+
+    name: str = Field(
+        "digits",
+        description="`digits`, `cifar10`, `femnist`, `fashion_mnist`, `synthetic`, `folder`, or a registered data set.",
+    )
+    path: str | None = Field(
+        None, description="Folder of the data set; the COVEY_DATA folder when not given. Required for `folder`."
+    )
+    partition: Literal["label_mix", "label_swap", "rotation", "dirichlet", "writer"] = Field(
+        "label_mix",
+        description=(
+            "What makes the groups differ: `label_mix` (own class proportions), `label_swap` (labels permuted per"
+            " group), `rotation` (images turned by 90 degrees x group), `dirichlet` (class proportions drawn per"
+            " group), `writer` (users are writers, groups are rotated)."
+        ),
+    )
+    samples_min: Count = Field(200, description="Smallest number of training samples of a user.")
+    samples_max: Count = Field(600, description="Largest number of training samples of a user.")
+    test_samples: Count = Field(100, description="Held-out test samples of each user, of its own mix.")
+    mixes: tuple[dict[str, Positive], ...] | None = Field(
+        None,
+        description=(
+            "Class weights of each group for `label_mix`, one table per group from class number to weight, e.g."
+            " [{0 = 4, 1 = 1}, ...]; chosen from the number of classes when not given."
+        ),
+    )
+    concentration: Positive = Field(
+        100.0, description="How closely users follow their group's mix: Dirichlet(concentration x mix)."
+    )
+    dirichlet_alpha: Positive = Field(0.5, description="Concentration of the groups' own mixes for `dirichlet`.")
+    noise: NonNegative = Field(1.0, description="Standard deviation of the features of `synthetic`.")
+    features: Count = Field(20, description="Number of features of `synthetic`.")
+    classes: Count = Field(10, description="Number of classes of `synthetic`.")
+
+    @field_validator("mixes", mode="before")
+    @classmethod
+    def _string_keys(cls, value: object) -> object:
+        if isinstance(value, (list, tuple)):
+            return tuple({str(k): v for k, v in m.items()} if isinstance(m, dict) else m for m in value)
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.samples_max < self.samples_min:
+            raise ValueError(
+                f"samples_max ({self.samples_max}) is below samples_min ({self.samples_min}); swap or raise it"
+            )
+        for group, mix in enumerate(self.mixes or ()):
+            if not mix:
+                raise ValueError(f"mixes of group {group} is empty; give at least one class and its weight")
+            for key in mix:
+                if not key.isdigit():
+                    raise ValueError(f"mixes of group {group} has the class '{key}'; classes are numbers from 0")
+        if self.name == "folder" and self.path is None:
+            raise ValueError("data 'folder' needs a path; set data.path to a folder with x.npy and y.npy")
+        return self
+
+
+class Model(Section):
+    """The model every task trains."""
+
+    name: str = Field(
+        "softmax",
+        description="`cnn` (the paper's, 552,714 weights on CIFAR-10), `mlp`, `softmax`, or a registered builder.",
+    )
+    hidden: tuple[Count, ...] = Field((32,), description="Widths of the hidden layers of `mlp`.")
+    channels: tuple[Count, Count] = Field((32, 64), description="Channels of the two convolutions of `cnn`.")
+
+
+class Clustering(Section):
+    """How users find their task."""
+
+    rule: Literal["gradient_loss", "loss", "printed_sign", "kmeans", "oracle"] = Field(
+        "gradient_loss",
+        description=(
+            "`gradient_loss` (similarity of descent direction and model movement, and loss), `loss` (loss only,"
+            " IFCA), `printed_sign` (the paper's sign, for comparison), `kmeans` (stations cluster uploaded local"
+            " models), `oracle` (true groups)."
+        ),
+    )
+    similarity_weight: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.2, description="Weight of the similarity against the loss, lambda of (4)."
+    )
+    batch: Annotated[int, Field(ge=0)] = Field(
+        64, description="Samples a user draws to identify its task; 0 takes all of them."
+    )
+
+
+class Training(Section):
+    """The local step."""
+
+    rounds: Count = Field(15, description="Rounds of a run, T.")
+    learning_rate: Positive = Field(0.03, description="Step size, alpha.")
+    clip: Positive = Field(
+        3.0, description="Per-sample clipping norm C of a user of mean size; user i clips at C x mean(X) / X_i."
+    )
+    batch: Annotated[int, Field(ge=0)] = Field(0, description="Samples per local step; 0 takes all of them.")
+
+
+class Privacy(Section):
+    """Noise and what it is charged as."""
+
+    noise: Literal["replay", "secure", "off"] = Field(
+        "replay",
+        description=(
+            "`replay` (seeded, repeatable, so this run itself is not private), `secure` (from the operating"
+            " system's cryptographic source), `off` (no noise, no guarantee)."
+        ),
+    )
+    v_max: Positive = Field(12.0, description="Cap on the data-weighted mean noise variance of a task, V_max of (11e).")
+    n_min: NonNegative = Field(100.0, description="Floor on X_i x noise std of every user, N_min of (11f).")
+    delta: Annotated[float, Field(gt=0, lt=1)] = Field(1e-5, description="Delta at which epsilon is reported.")
+    adjacency: Literal["replace_one", "add_remove"] = Field(
+        "replace_one", description="Neighbouring data sets: one sample replaced, or one added or removed."
+    )
+    budget_epsilon: Positive | None = Field(
+        None, description="Largest epsilon a user may spend; a release beyond it is refused and the user sits out."
+    )
+
+
+class Reward(Section):
+    """Weights of the objective (11) and the reward (27)."""
+
+    leakage_weight: NonNegative = Field(2.0e7, description="Weight of the privacy leakage, gamma.")
+    penalty: NonNegative = Field(1.0e3, description="Penalty per squared number of violating users.")
+
+
+class Compute(Section):
+    """Time and energy of computing on a user's device."""
+
+    cycles_per_weight: Positive = Field(
+        6.0, description="Processor cycles per model weight, sample and forward-plus-backward pass."
+    )
+    frequency_hz: Positive = Field(1.0e9, description="Processor frequency of a user's device in Hz.")
+    capacitance: Positive = Field(1.0e-28, description="Effective switched capacitance: energy per cycle is this x f^2.")
+
+
+class Scenario(Section):
+    """Everything that defines a run, apart from its seed, policy and number of worker processes."""
+
+    name: str = Field("custom", description="Name shown in reports and used in folder names.")
+    description: str = Field("", description="One sentence about the scenario.")
+    network: Network = Field(default_factory=Network, description="Stations, users, tasks, blocks.")
+    radio: Radio = Field(default_factory=Radio, description="Channel, powers, limits.")
+    mobility: Mobility = Field(default_factory=Mobility, description="Movement of users.")
+    data: Data = Field(default_factory=Data, description="Data set and partition.")
+    model: Model = Field(default_factory=Model, description="Model of every task.")
+    clustering: Clustering = Field(default_factory=Clustering, description="Identification rule.")
+    training: Training = Field(default_factory=Training, description="Local step.")
+    privacy: Privacy = Field(default_factory=Privacy, description="Noise and accounting.")
+    reward: Reward = Field(default_factory=Reward, description="Objective and penalty.")
+    compute: Compute = Field(default_factory=Compute, description="Device computing.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.data.mixes is not None and len(self.data.mixes) != self.network.tasks:
+            raise ValueError(
+                f"data.mixes has {len(self.data.mixes)} groups for {self.network.tasks} tasks; give one mix per task"
+            )
+        # A set of users satisfies (11e) and (11f) together iff its largest member does alone.
+        largest = self.data.samples_max
+        if self.privacy.noise != "off" and self.privacy.n_min > math.sqrt(self.privacy.v_max) * largest:
+            raise ValueError(
+                f"the noise problem is infeasible: no user of at most {largest} samples can add noise of at least"
+                f" n_min / samples = {self.privacy.n_min / largest:.4g} while the variance stays below v_max"
+                f" = {self.privacy.v_max:g}; raise privacy.v_max to at least"
+                f" {(self.privacy.n_min / largest) ** 2:.4g}, lower privacy.n_min to at most"
+                f" {math.sqrt(self.privacy.v_max) * largest:.4g}, or give users more samples"
+            )
+        return self

@@ -1,0 +1,179 @@
+"""The result of a run: its records, and the summary made from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.learning import matching
+from covey.privacy import Ledger
+from covey.privacy.accounting import METHODS
+from covey.scenario import Scenario
+from covey.simulation.record import VIOLATIONS, RoundRecord
+
+#: First lines of every report, by source of noise.
+PRIVACY_NOTES: dict[str, str] = {
+    "replay": (
+        "Noise came from the run's seed so that the run can be repeated bit by bit: this run itself is NOT private."
+        " Its epsilon is what the same run with privacy.noise = 'secure' would guarantee."
+    ),
+    "secure": "Noise came from the operating system's cryptographic source; epsilon below covers the gradient uploads.",
+    "off": "Noise was off: this run gives NO privacy guarantee.",
+}
+IDENTITY_NOTE = (
+    "Announced task identities are computed from private data and sent as they are: no guarantee covers them."
+)
+
+
+@dataclass
+class History:
+    """Everything a finished or interrupted run is known by.
+
+    samples: (U,) X_i. groups: (U,) true groups. stations_m: (B, 2). models: (K, D) float32 last
+    global models. start: losses and accuracies before the first round. records: one per round.
+    """
+
+    scenario: Scenario
+    seed: int
+    policy: str
+    rounds: int
+    samples: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    stations_m: NDArray[np.float64]
+    clip: NDArray[np.float64]
+    start: dict[str, Any]
+    models: NDArray[np.float32]
+    ledger: Ledger
+    served_rounds: NDArray[np.int64]
+    records: list[RoundRecord] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all rounds were played."""
+        return len(self.records) >= self.rounds
+
+    def column(self, name: str) -> NDArray[Any]:
+        """One number of every round, (T,), or (T, K) for lists by task or group; see docs/metrics.md."""
+        return np.array([getattr(record, name) for record in self.records])
+
+    def user_column(self, name: str) -> NDArray[Any]:
+        """One number of every round and user, (T, U); see docs/metrics.md."""
+        return np.array([getattr(record.users, name) for record in self.records])
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know about this run's privacy before reading any number."""
+        notes = [PRIVACY_NOTES[self.scenario.privacy.noise]]
+        if self.scenario.clustering.rule not in ("oracle", "kmeans"):
+            notes.append(IDENTITY_NOTE)
+        if self.scenario.clustering.rule == "oracle":
+            notes.append("True groups were given to the users (oracle): a reference, not a method.")
+        infeasible = sum(record.noise_infeasible_tasks for record in self.records)
+        if infeasible:
+            notes.append(
+                f"In {infeasible} task-rounds the noise cap (11e) could not be met together with the floor (11f);"
+                " the floor was kept and the cap exceeded."
+            )
+        return notes
+
+    def summary(self) -> dict[str, Any]:
+        """The run in one dictionary, ready for JSON: totals, tasks, users, privacy."""
+        last = self.records[-1] if self.records else None
+        result: dict[str, Any] = {
+            "scenario": self.scenario.name,
+            "policy": self.policy,
+            "seed": self.seed,
+            "rounds": len(self.records),
+            "rounds_planned": self.rounds,
+            "complete": self.complete,
+            "notes": self.notes,
+            "start": self.start,
+        }
+        if last is None:
+            return result
+        result["final"] = {
+            name: getattr(last, name)
+            for name in ("loss", "test_loss", "accuracy", "clustering_accuracy", "adjusted_rand_index", "objective")
+        }
+        result["totals"] = self._totals()
+        result["tasks"] = self._tasks(last)
+        result["users"] = self._users(last)
+        result["privacy"] = self._privacy()
+        return result
+
+    def _totals(self) -> dict[str, Any]:
+        summed = (
+            "served", "violators", *VIOLATIONS, "broadcasts", "delay_s", "uplink_s", "downlink_s", "compute_s",
+            "transmit_energy_j", "compute_energy_j", "station_energy_j", "refused_releases", "rejected_uploads",
+            "reward", "reward_without_penalty",
+        )  # fmt: skip
+        totals: dict[str, Any] = {name: self.column(name).sum().item() for name in summed}
+        totals["rounds_with_violations"] = int((self.column("violators") > 0).sum())
+        return totals
+
+    def _tasks(self, last: RoundRecord) -> list[dict[str, Any]]:
+        group_of_task = matching(last.users.identity, self.groups, self.scenario.network.tasks)
+        return [
+            {
+                "task": task,
+                "group": int(group_of_task[task]),
+                "users": last.task_users[task],
+                "served": int(self.column("task_served")[:, task].sum()),
+                "accuracy": last.task_accuracy[task],
+                "loss": last.task_loss[task],
+                "group_loss_start": self.start["group_loss"][group_of_task[task]],
+                "group_loss": last.group_loss[group_of_task[task]],
+                "group_accuracy": last.group_accuracy[group_of_task[task]],
+            }
+            for task in range(self.scenario.network.tasks)
+        ]
+
+    def _users(self, last: RoundRecord) -> list[dict[str, Any]]:
+        group_of_task = matching(last.users.identity, self.groups, self.scenario.network.tasks)
+        epsilons = self.ledger.epsilon()
+        energy_j = self.user_column("energy_j").sum(axis=0)
+        return [
+            {
+                "user": user,
+                "samples": int(self.samples[user]),
+                "group": int(self.groups[user]),
+                "identity": int(last.users.identity[user]),
+                "identity_right": bool(group_of_task[last.users.identity[user]] == self.groups[user]),
+                "served_rounds": int(self.served_rounds[user]),
+                "loss": float(last.users.loss[user]),
+                "accuracy": float(last.users.accuracy[user]),
+                "rho": float(self.ledger.rho[user]),
+                "epsilon": float(epsilons[user]),
+                "energy_j": float(energy_j[user]),
+            }
+            for user in range(len(self.samples))
+        ]
+
+    def _privacy(self) -> dict[str, Any]:
+        privacy = self.scenario.privacy
+        spent = {method: self.ledger.epsilon(method) for method in METHODS}
+        noise = self.user_column("noise_std")
+        paid = noise > 0
+        per_release = np.divide(
+            2.0 * np.broadcast_to(self.clip, noise.shape) ** 2, noise**2, out=np.zeros_like(noise), where=paid
+        )
+        if privacy.adjacency == "add_remove":
+            per_release = per_release / 4.0
+        return {
+            "noise": privacy.noise,
+            "adjacency": privacy.adjacency,
+            "delta": privacy.delta,
+            "clip": self.scenario.training.clip,
+            "budget_epsilon": privacy.budget_epsilon,
+            "rho_per_release_mean": float(per_release[paid].mean()) if paid.any() else None,
+            "rho_max": float(self.ledger.rho.max()),
+            "rho_mean": float(self.ledger.rho.mean()),
+            "epsilon_max": {method: float(values.max()) for method, values in spent.items()},
+            "epsilon_mean": {method: float(values.mean()) for method, values in spent.items()},
+            "identities_protected": self.scenario.clustering.rule in ("oracle", "kmeans"),
+            "releases": int(self.ledger.releases.sum()),
+            "refusals": int(self.ledger.refusals.sum()),
+        }

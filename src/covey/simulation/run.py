@@ -1,0 +1,218 @@
+"""Running a scenario: `simulate` for a whole run, `Simulation` for one round at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from torch import nn
+
+from covey.association import Policy, get_policy
+from covey.data import UserData, load_dataset, partition
+from covey.errors import ScenarioError
+from covey.learning import Engine, build_model, count_weights, initial_weights, random_identities
+from covey.privacy import Ledger, build_noise
+from covey.radio import Channel, ChannelModel, MobilityModel, build_mobility, place
+from covey.scenario import Scenario, load_scenario
+from covey.seeding import generator
+from covey.simulation.history import History
+from covey.simulation.record import RoundRecord
+from covey.simulation.round import play_round
+from covey.simulation.state import State
+from covey.simulation.world import World, capability, clipping_norms
+
+
+def simulate(
+    scenario: Scenario | str,
+    policy: str | Policy = "greedy",
+    *,
+    rounds: int | None = None,
+    seed: int = 0,
+    model: nn.Module | None = None,
+    data: UserData | None = None,
+    channel: ChannelModel | None = None,
+    mobility: MobilityModel | None = None,
+    workers: int = 1,
+    on_round: Callable[[RoundRecord], None] | None = None,
+) -> History:
+    """The history of a whole run.
+
+    `scenario` is a `Scenario` or the name of a preset or TOML file; `policy` a name or any callable
+    `(Observation, numpy Generator) -> (B, U) bool`. `model`, `data`, `channel` and `mobility`
+    replace what the scenario names. `on_round` is called after every round. The result is the
+    same, bit by bit, at any number of `workers` (processes).
+    """
+    with Simulation(
+        scenario, policy, rounds=rounds, seed=seed, model=model, data=data, channel=channel, mobility=mobility,
+        workers=workers,
+    ) as simulation:  # fmt: skip
+        while not simulation.done:
+            record = simulation.play()
+            if on_round is not None:
+                on_round(record)
+        return simulation.history
+
+
+class Simulation:
+    """A run that is played round by round; use it as a context manager, it owns worker processes.
+
+    The arguments are those of `simulate`. `state` and `history` are what has been reached so far.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario | str,
+        policy: str | Policy = "greedy",
+        *,
+        rounds: int | None = None,
+        seed: int = 0,
+        model: nn.Module | None = None,
+        data: UserData | None = None,
+        channel: ChannelModel | None = None,
+        mobility: MobilityModel | None = None,
+        workers: int = 1,
+    ) -> None:
+        if not isinstance(scenario, Scenario):
+            scenario = load_scenario(scenario)
+        if seed < 0:
+            raise ScenarioError(f"the seed is {seed}; seeds are whole numbers from 0")
+        if rounds is not None and rounds < 1:
+            raise ScenarioError(f"rounds is {rounds}; a run has at least 1 round")
+        self.policy: Policy = get_policy(policy) if isinstance(policy, str) else policy
+        name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
+        self.data = _user_data(scenario, seed) if data is None else data
+        _check_fit(scenario, self.data)
+        module = build_model(scenario.model, self.data.shape, len(self.data.classes)) if model is None else model
+        stations_m, users_m = place(scenario.network, seed)
+        self.world = World(
+            scenario=scenario,
+            seed=seed,
+            stations_m=stations_m,
+            capable=capability(scenario),
+            samples=self.data.samples,
+            test_samples=np.diff(self.data.test_offsets),
+            groups=self.data.groups,
+            clip=clipping_norms(scenario, self.data.samples),
+            weights=count_weights(module),
+            channel=channel or Channel(scenario.radio, scenario.network.min_distance_m, seed),
+            mobility=mobility or build_mobility(scenario.mobility, scenario.network.area_m),
+            engine=Engine(
+                module,
+                self.data,
+                tasks=scenario.network.tasks,
+                workers=workers,
+                seed=seed,
+                noise=build_noise(scenario.privacy.noise, seed),
+            ),
+        )
+        try:
+            self.state = self._initial_state(module, users_m)
+            self.history = History(
+                scenario=scenario,
+                seed=seed,
+                policy=name,
+                rounds=rounds or scenario.training.rounds,
+                samples=self.world.samples,
+                groups=self.world.groups,
+                stations_m=stations_m,
+                clip=self.world.clip,
+                start=self._start(),
+                models=self.state.models,
+                ledger=self.state.ledger,
+                served_rounds=self.state.served_rounds,
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def done(self) -> bool:
+        """Whether the last round has been played."""
+        return self.history.complete
+
+    def play(self) -> RoundRecord:
+        """Play one round and return its record; an exception leaves state and history as they were."""
+        state, record = play_round(self.world, self.state, self.policy)
+        self.continue_from(state, [*self.history.records, record])
+        return record
+
+    def continue_from(self, state: State, records: list[RoundRecord]) -> None:
+        """Take over a state and the records that led to it."""
+        self.state = state
+        self.history.records = records
+        self.history.models = state.models
+        self.history.ledger = state.ledger
+        self.history.served_rounds = state.served_rounds
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self.world.engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _initial_state(self, module: nn.Module, users_m: np.ndarray[Any, np.dtype[np.float64]]) -> State:
+        world, scenario = self.world, self.world.scenario
+        models = initial_weights(module, world.tasks, world.seed)
+        if scenario.clustering.rule == "oracle":
+            identities = world.groups.copy()
+        else:
+            identities = random_identities(world.users, world.tasks, generator(world.seed, "identity"))
+        return State(
+            round=0,
+            positions_m=users_m,
+            mobility_memory=world.mobility.start(users_m, generator(world.seed, "mobility")),
+            models=models,
+            movements=np.zeros_like(models),
+            active=world.capable.copy(),
+            identities=identities,
+            served_rounds=np.zeros(world.users, dtype=np.int64),
+            exhausted=np.zeros(world.users, dtype=bool),
+            ledger=Ledger(
+                world.users,
+                delta=scenario.privacy.delta,
+                adjacency=scenario.privacy.adjacency,
+                budget_epsilon=scenario.privacy.budget_epsilon,
+            ),
+        )
+
+    def _start(self) -> dict[str, Any]:
+        """Losses and accuracies of the untrained models under the first identities."""
+        world = self.world
+        world.engine.publish(self.state.models, self.state.movements)
+        evaluation = world.engine.evaluate(self.state.identities)
+        members = [world.groups == group for group in range(world.tasks) if np.any(world.groups == group)]
+        return {
+            "loss": float(evaluation.train_loss_sum.sum() / world.samples.sum()),
+            "accuracy": float(evaluation.test_correct.sum() / world.test_samples.sum()),
+            "group_loss": [float(evaluation.train_loss_sum[m].sum() / world.samples[m].sum()) for m in members],
+            "group_accuracy": [
+                float(evaluation.test_correct[m].sum() / world.test_samples[m].sum()) for m in members
+            ],
+        }
+
+
+def _user_data(scenario: Scenario, seed: int) -> UserData:
+    dataset = load_dataset(scenario.data, tasks=scenario.network.tasks, seed=seed)
+    return partition(dataset, scenario, seed)
+
+
+def _check_fit(scenario: Scenario, data: UserData) -> None:
+    if data.users != scenario.network.users:
+        raise ScenarioError(
+            f"the data has {data.users} users but the scenario {scenario.network.users};"
+            f" set network.users = {data.users}"
+        )
+    groups = len(np.unique(data.groups))
+    if data.groups.max() >= scenario.network.tasks:
+        raise ScenarioError(
+            f"the data has {groups} groups numbered up to {data.groups.max()} but the scenario only"
+            f" {scenario.network.tasks} tasks; set network.tasks = {data.groups.max() + 1}"
+        )

@@ -1,0 +1,33 @@
+"""The changing side of a run: a round takes one state and returns the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.privacy import Ledger
+
+
+@dataclass(frozen=True)
+class State:
+    """Everything that a round changes; saving it is saving the run.
+
+    positions_m: (U, 2). mobility_memory: (U, m), private to the mobility model. models: (K, D)
+    float32 global models, which every user also holds as its last received copies. movements:
+    (K, D) last movement of each model (2), zero until it first moved. active: (B, K) bool, the
+    (station, task) pairs that aggregated in the last round and broadcast in this one. identities:
+    (U,) announced tasks. exhausted: (U,) bool, users whose budget refused a release.
+    """
+
+    round: int
+    positions_m: NDArray[np.float64]
+    mobility_memory: NDArray[np.float64]
+    models: NDArray[np.float32]
+    movements: NDArray[np.float32]
+    active: NDArray[np.bool_]
+    identities: NDArray[np.int64]
+    served_rounds: NDArray[np.int64]
+    exhausted: NDArray[np.bool_]
+    ledger: Ledger

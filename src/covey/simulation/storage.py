@@ -1,0 +1,202 @@
+"""The folder of a run: atomic files, a checkpoint after every round, and resuming from it."""
+
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import math
+import os
+import platform
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from covey.errors import OutputError, ResumeError
+from covey.privacy import Ledger
+from covey.scenario import dump_scenario
+from covey.scenario.load import fingerprint
+from covey.simulation.history import History
+from covey.simulation.record import USER_FIELDS, RoundRecord, UserRecord
+from covey.simulation.run import Simulation
+from covey.simulation.state import State
+
+CHECKPOINT = "checkpoint.safetensors"
+_STATE_ARRAYS = (
+    "positions_m", "mobility_memory", "models", "movements", "active", "identities", "served_rounds", "exhausted",
+)  # fmt: skip
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, a crash or a full disk never leaves half of it.
+
+    The old file stays in place until the new one is complete on disk.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(_why_not(path, error)) from None
+
+
+def prepare_folder(folder: Path, *, overwrite: bool) -> None:
+    """Make the folder of a new run; refuses one that already holds a run unless told to overwrite."""
+    if (folder / CHECKPOINT).exists() and not overwrite:
+        raise OutputError(
+            f"'{folder}' already holds a run; continue it with --resume, replace it with --overwrite,"
+            " or choose another folder with --out"
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(_why_not(folder, error)) from None
+    probe = folder / ".write-test"
+    write_atomically(probe, b"")
+    probe.unlink(missing_ok=True)
+
+
+def _why_not(path: Path, error: OSError) -> str:
+    reasons = {
+        errno.ENOSPC: "the disk is full; free some space or choose another folder with --out",
+        errno.EDQUOT: "the disk quota is used up; free some space or choose another folder with --out",
+        errno.EROFS: "the file system is read-only; choose another folder with --out",
+        errno.EACCES: "you may not write there; choose another folder with --out",
+        errno.EPERM: "you may not write there; choose another folder with --out",
+        errno.ENOTDIR: "a part of the path is a file, not a folder; choose another folder with --out",
+        errno.EEXIST: "a file of that name is in the way; choose another folder with --out",
+    }
+    return f"cannot write '{path}': {reasons.get(error.errno or 0, error.strerror or str(error))}"
+
+
+def write_results(history: History, folder: Path, extra: dict[str, Any]) -> None:
+    """Write scenario.toml, rounds.csv, users.csv, models.safetensors and summary.json.
+
+    `extra` is added to summary.json; the other files depend on scenario, seed, policy and version
+    alone, so that equal runs give equal bytes.
+    """
+    write_atomically(folder / "scenario.toml", dump_scenario(history.scenario).encode())
+    write_atomically(folder / "rounds.csv", _csv(record.row() for record in history.records))
+    write_atomically(folder / "users.csv", _csv(_user_rows(history)))
+    write_atomically(folder / "models.safetensors", save({"models": np.ascontiguousarray(history.models)}))
+    summary = json.dumps(_plain(history.summary() | extra), indent=2, allow_nan=False)
+    write_atomically(folder / "summary.json", summary.encode() + b"\n")
+
+
+def save_checkpoint(simulation: Simulation, folder: Path) -> None:
+    """Save everything needed to continue the run, in one file that replaces the last one at once."""
+    state, history = simulation.state, simulation.history
+    arrays: dict[str, NDArray[Any]] = {name: np.ascontiguousarray(getattr(state, name)) for name in _STATE_ARRAYS}
+    for name in USER_FIELDS:
+        if history.records:
+            arrays[f"users.{name}"] = np.ascontiguousarray(history.user_column(name))
+    header = {
+        "version": metadata.version("covey"),
+        "scenario": fingerprint(history.scenario),
+        "seed": history.seed,
+        "policy": history.policy,
+        "rounds": history.rounds,
+        "round": state.round,
+        "ledger": state.ledger.to_dict(),
+        "records": [record.scalars() for record in history.records],
+    }
+    write_atomically(folder / CHECKPOINT, save(arrays, metadata={"covey": json.dumps(header)}))
+
+
+def read_checkpoint_header(folder: Path) -> dict[str, Any]:
+    """What a run's checkpoint says about it: version, scenario fingerprint, seed, policy, rounds, round."""
+    path = folder / CHECKPOINT
+    if not path.is_file():
+        raise ResumeError(f"there is nothing to resume in '{folder}': it holds no {CHECKPOINT}; start without --resume")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header: dict[str, Any] = json.loads(file.metadata()["covey"])
+            return header
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ResumeError(f"'{path}' is damaged and cannot be resumed ({error}); start again with --overwrite") from None
+
+
+def restore_checkpoint(simulation: Simulation, folder: Path) -> None:
+    """Put a fresh simulation of the same scenario, seed and policy where the saved run stopped."""
+    header = read_checkpoint_header(folder)
+    history = simulation.history
+    expected = {
+        "version": metadata.version("covey"),
+        "scenario": fingerprint(history.scenario),
+        "seed": history.seed,
+        "policy": history.policy,
+    }
+    for key, value in expected.items():
+        if header.get(key) != value:
+            raise ResumeError(
+                f"'{folder}' holds a run with another {key} ({header.get(key)!r}, not {value!r}), so it cannot be"
+                " continued; resume with the same settings or start anew in another folder"
+            )
+    with safe_open(folder / CHECKPOINT, framework="numpy") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    state = State(
+        round=header["round"],
+        ledger=Ledger.from_dict(header["ledger"]),
+        **{name: arrays[name] for name in _STATE_ARRAYS},
+    )
+    records = [
+        RoundRecord(**scalars, users=UserRecord(**{name: arrays[f"users.{name}"][index] for name in USER_FIELDS}))
+        for index, scalars in enumerate(header["records"])
+    ]
+    simulation.continue_from(state, records)
+
+
+def versions() -> dict[str, str]:
+    """Versions of covey and of what its numbers depend on."""
+    names = ("covey", "torch", "numpy", "scipy", "scikit-learn", "dp-accounting")
+    return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
+
+
+def _user_rows(history: History) -> Iterable[dict[str, Any]]:
+    for record in history.records:
+        for user in range(len(history.samples)):
+            row: dict[str, Any] = {"round": record.round, "user": user, "group": int(history.groups[user])}
+            row.update({name: getattr(record.users, name)[user].item() for name in USER_FIELDS})
+            yield row
+
+
+def _csv(rows: Iterable[dict[str, Any]]) -> bytes:
+    text = io.StringIO(newline="")
+    writer: csv.DictWriter[str] | None = None
+    for row in rows:
+        if writer is None:
+            writer = csv.DictWriter(text, fieldnames=list(row), lineterminator="\n")
+            writer.writeheader()
+        writer.writerow({key: _cell(value) for key, value in row.items()})
+    return text.getvalue().encode()
+
+
+def _cell(value: Any) -> Any:
+    """Floats as their shortest exact text, missing values as empty cells."""
+    if isinstance(value, float):
+        return "" if math.isnan(value) else repr(value)
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """A copy that strict JSON can hold: missing values become null, infinite ones the word "infinite"."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        return _plain(value.item())
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else "infinite"
+    return value

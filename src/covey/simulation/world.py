@@ -1,0 +1,88 @@
+"""The fixed side of a run: everything that is known before the first round and never changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.allocation import min_sinr
+from covey.learning import Engine
+from covey.radio import ChannelModel, MobilityModel, dbm_to_w, downlink_slots
+from covey.scenario import Scenario
+
+
+@dataclass(frozen=True)
+class World:
+    """What a round needs and does not change.
+
+    stations_m: (B, 2) station coordinates. capable: (B, K) bool, which station runs which task.
+    samples: (U,) training samples X_i. groups: (U,) true groups, for measurement only. clip: (U,)
+    per-sample clipping norms C_i. weights: model weights D.
+    """
+
+    scenario: Scenario
+    seed: int
+    stations_m: NDArray[np.float64]
+    capable: NDArray[np.bool_]
+    samples: NDArray[np.int64]
+    test_samples: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    clip: NDArray[np.float64]
+    weights: int
+    channel: ChannelModel
+    mobility: MobilityModel
+    engine: Engine
+
+    @property
+    def users(self) -> int:
+        """Number of users, U."""
+        return len(self.samples)
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks, K."""
+        return self.scenario.network.tasks
+
+    @property
+    def model_bits(self) -> float:
+        """Bits of one model on the air."""
+        given = self.scenario.radio.model_bits
+        return self.weights * self.scenario.radio.bits_per_weight if given is None else given
+
+    @property
+    def slots(self) -> int:
+        """How many (station, task) broadcasts fit in the downlink limit (11c)."""
+        radio = self.scenario.radio
+        return downlink_slots(radio.downlink_limit_s, self.model_bits, radio.downlink_rate_bps)
+
+    @property
+    def power_w(self) -> float:
+        """Transmit power of a user in watts."""
+        return dbm_to_w(self.scenario.radio.user_power_dbm)
+
+    @property
+    def noise_w(self) -> float:
+        """Receiver noise of one block in watts."""
+        return dbm_to_w(self.scenario.radio.noise_dbm_per_block)
+
+    @property
+    def min_sinr(self) -> float:
+        """The signal-to-interference-and-noise ratio at which a block carries the rate floor."""
+        return min_sinr(self.scenario.radio.min_rate_bps, self.scenario.radio.block_bandwidth_hz)
+
+
+def capability(scenario: Scenario) -> NDArray[np.bool_]:
+    """(B, K) bool: which station can run which task."""
+    capable = np.zeros((scenario.network.stations, scenario.network.tasks), dtype=bool)
+    for station, tasks in enumerate(scenario.network.station_tasks):
+        capable[station, list(tasks)] = True
+    return capable
+
+
+def clipping_norms(scenario: Scenario, samples: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(U,) per-sample clipping norms C_i = M / X_i with M = clip x mean(X) (errata E12)."""
+    return scenario.training.clip * samples.mean() / samples
+
+

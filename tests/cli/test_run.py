@@ -1,0 +1,139 @@
+"""The command as a user meets it: a real process, its exit code, its output and its files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+RESULTS = {
+    "summary.json", "rounds.csv", "users.csv", "scenario.toml", "models.safetensors", "checkpoint.safetensors",
+    "map.png", "curves.png", "blocks.png", "report.html",
+}  # fmt: skip
+
+
+def covey(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "covey", *arguments], cwd=cwd, capture_output=True, text=True, timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **environment},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    result = covey("run", "quick", "--out", "full", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "NOT private" in result.stdout
+    assert "epsilon" in result.stdout.lower()
+    return folder / "full"
+
+
+def test_a_run_writes_all_its_results(finished: Path) -> None:
+    assert {p.name for p in finished.iterdir()} == RESULTS
+    page = (finished / "report.html").read_text()
+    assert "http://" not in page.replace("http://www.w3.org", "")
+    assert "https://" not in page
+
+
+def test_interrupt_keeps_a_usable_result_and_resume_ends_the_same(finished: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "covey", "run", "quick", "--out", "cut", "--rounds", "15"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:  # fmt: skip
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "cut" / "checkpoint.safetensors").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode in (0, 130)  # 0 only if it finished before the signal came
+    assert "Traceback" not in errors
+    if process.returncode == 130:
+        assert "covey run --resume --out cut" in errors.replace("\n", " ")
+        assert json.loads((tmp_path / "cut" / "summary.json").read_text())["complete"] is False
+        assert {p.name for p in (tmp_path / "cut").iterdir()} == RESULTS
+    resumed = covey("run", "--resume", "--out", "cut", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    for name in ("rounds.csv", "users.csv", "models.safetensors"):
+        assert (tmp_path / "cut" / name).read_bytes() == (finished / name).read_bytes()
+
+
+def test_a_run_can_be_extended(finished: Path, tmp_path: Path) -> None:
+    assert covey("run", "quick", "--rounds", "3", "--out", "a", "-q", cwd=tmp_path).returncode == 0
+    assert covey("run", "--resume", "--rounds", "15", "--out", "a", "-q", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "a" / "rounds.csv").read_bytes() == (finished / "rounds.csv").read_bytes()
+
+
+def test_json_is_the_only_thing_on_stdout_and_quiet_says_nothing(tmp_path: Path) -> None:
+    result = covey("run", "quick", "--rounds", "1", "--json", "--out", "a", cwd=tmp_path)
+    assert json.loads(result.stdout)["rounds"] == 1
+    result = covey("run", "quick", "--rounds", "1", "--quiet", "--out", "b", cwd=tmp_path)
+    assert (result.stdout, result.stderr) == ("", "")
+
+
+def test_default_folders_never_collide(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert covey("run", "quick", "--rounds", "1", "-q", cwd=tmp_path).returncode == 0
+    assert {p.name for p in (tmp_path / "runs").iterdir()} == {"quick-greedy-seed0", "quick-greedy-seed0-2"}
+
+
+def test_help_explains_itself(tmp_path: Path) -> None:
+    text = covey("run", "--help", cwd=tmp_path).stdout
+    for word in ("--policy", "--resume", "--set", "Examples", "report.html", "Exit codes", "130"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["run", "missing.toml"], 2, "there is no scenario 'missing.toml'"),
+        (["run", "quick", "--set", "network.userss=3"], 2, "did you mean 'users'"),
+        (["run", "quick", "--set", "privacy.v_max=-3"], 2, "greater than 0"),
+        (["run", "quick", "--set", "network.task_sets=[[0],[0],[0],[0]]"], 2, "no station can run task 1"),
+        (["run", "quick", "--set", "network.tasks=13"], 2, "more tasks (13) than users (12)"),
+        (["run", "quick", "--set", "privacy.n_min=1e6"], 2, "infeasible"),
+        (["run", "quick", "--policy", "best"], 6, "local_search"),
+        (["run", "quick", "--seed", "-1"], 2, "seed"),
+        (["run", "quick", "--set", "data.samples_max=5000"], 3, "samples_max"),
+        (["run", "paper", "--set", "data.path=nowhere"], 3, "covey data fetch cifar10"),
+        (["run", "--resume"], 5, "--out"),
+        (["run", "--resume", "--out", "empty"], 5, "nothing to resume"),
+        (["run", "quick", "--out", "file/run"], 4, "cannot write"),
+        (["unknown"], 2, "unknown"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_a_code(arguments: list[str], code: int, words: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    result = covey(*arguments, cwd=tmp_path, COVEY_DATA=str(tmp_path))
+    assert result.returncode == code, result.stderr
+    assert words in " ".join(result.stderr.split())
+    assert "Traceback" not in result.stderr
+    assert {p.name for p in tmp_path.iterdir()} == {"file"}
+
+
+def test_an_unknown_key_in_a_file(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text("[network]\nuser = 3\n")
+    result = covey("run", "own.toml", cwd=tmp_path)
+    assert result.returncode == 2
+    assert "unknown key 'network.user'" in result.stderr
+
+
+def test_an_existing_run_is_refused_and_untouched(finished: Path) -> None:
+    before = {p.name: p.read_bytes() for p in finished.iterdir()}
+    result = covey("run", "quick", "--out", str(finished), cwd=finished.parent)
+    assert result.returncode == 4
+    assert "--resume" in result.stderr
+    assert {p.name: p.read_bytes() for p in finished.iterdir()} == before
+
+
+def test_rounds_csv_is_byte_identical_at_one_and_two_workers(finished: Path, tmp_path: Path) -> None:
+    assert covey("run", "quick", "--workers", "2", "--out", "two", "-q", cwd=tmp_path).returncode == 0
+    assert (tmp_path / "two" / "rounds.csv").read_bytes() == (finished / "rounds.csv").read_bytes()
+    rows = list(csv.DictReader((finished / "rounds.csv").open()))
+    assert float(rows[-1]["loss"]) < float(rows[0]["loss"])

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import tomllib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from covey.errors import ScenarioError
+from covey.scenario import PRESETS, Scenario, dump_scenario, load_scenario
+from covey.scenario.load import fingerprint
+
+
+@pytest.mark.parametrize("name", sorted(PRESETS))
+def test_presets_load_and_survive_a_round_trip(name: str) -> None:
+    scenario = load_scenario(name)
+    assert scenario.name == name
+    assert Scenario.model_validate(tomllib.loads(dump_scenario(scenario))) == scenario
+
+
+def test_the_four_presets_are_there() -> None:
+    assert set(PRESETS) == {"quick", "paper", "femnist", "campus"}
+
+
+def test_paper_preset_is_table_two() -> None:
+    paper = load_scenario("paper")
+    network, radio = paper.network, paper.radio
+    assert (network.stations, network.users, network.tasks, network.blocks) == (4, 12, 4, 4)
+    assert all(len(tasks) == 3 for tasks in network.station_tasks)
+    assert (radio.user_power_dbm, radio.noise_dbm_per_block, radio.min_rate_bps) == (30, -90, 1e6)
+    assert (paper.privacy.v_max, paper.privacy.n_min, paper.reward.leakage_weight) == (12, 100, 2e7)
+    assert paper.training.learning_rate == 0.03
+    assert radio.model_bits == 552_714 * 32
+    assert int(radio.downlink_limit_s * radio.downlink_rate_bps / radio.model_bits) == 6
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("network.userss=3", ["userss", "did you mean 'users'"]),
+        ("nonsense=3", ["unknown key 'nonsense'", "network"]),
+        ("network.tasks=20", ["more tasks (20) than users (12)"]),
+        ("privacy.v_max=-1", ["privacy.v_max", "-1", "greater than 0"]),
+        ("privacy.n_min=1e9", ["infeasible", "lower privacy.n_min to at most"]),
+        ("network.task_sets=[[0],[1],[2],[2]]", ["no station can run task 3"]),
+        ("network.task_sets=[[0,1,2,3],[9],[2],[2]]", ["names task 9", "0 to 3"]),
+        ("network.task_sets=[[0,1,2,3]]", ["1 lists for 4 stations"]),
+        ("network.users=1.5", ["network.users", "integer"]),
+        ("radio.min_rate_bps=nan", ["radio.min_rate_bps", "finite"]),
+        ("data.samples_max=3", ["samples_max (3) is below samples_min"]),
+        ("data.mixes=[{0=1}]", ["1 groups for 4 tasks"]),
+        ("data.name=folder", ["needs a path"]),
+        ("clustering.rule=foo", ["gradient_loss"]),
+        ("network.station_positions_m=[[900,1],[1,1],[1,2],[1,3]]", ["outside the area"]),
+        ("users", ["key=value"]),
+        ("name.x=3", ["is a value, not a section"]),
+    ],
+)
+def test_bad_overrides_get_one_sentence(override: str, words: list[str]) -> None:
+    with pytest.raises(ScenarioError) as error:
+        load_scenario("quick", [override])
+    message = str(error.value)
+    assert all(word in message for word in words), message
+    assert "\n" not in message
+    assert error.value.exit_code == 2
+
+
+def test_missing_file_and_broken_toml(tmp_path) -> None:
+    with pytest.raises(ScenarioError, match="did you mean 'quick'"):
+        load_scenario("quik")
+    broken = tmp_path / "broken.toml"
+    broken.write_text("[network\nusers = 3")
+    with pytest.raises(ScenarioError, match="not valid TOML"):
+        load_scenario(broken)
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ScenarioError, match="cannot be read as text"):
+        load_scenario(binary)
+
+
+def test_overrides_are_typed_and_nested() -> None:
+    scenario = load_scenario("quick", ["network.users=20", "data.name=cifar10", "network.area_m=[100, 50]"])
+    assert (scenario.network.users, scenario.data.name, scenario.network.area_m) == (20, "cifar10", (100, 50))
+
+
+def test_fingerprint_tells_scenarios_apart() -> None:
+    assert fingerprint(load_scenario("quick")) == fingerprint(load_scenario("quick"))
+    assert fingerprint(load_scenario("quick")) != fingerprint(load_scenario("quick", ["network.users=13"]))
+
+
+@given(stations=st.integers(1, 9), tasks=st.integers(1, 9), width=st.integers(1, 9))
+def test_default_task_sets_have_the_asked_width_or_are_refused(stations: int, tasks: int, width: int) -> None:
+    table = {"network": {"stations": stations, "users": 9, "tasks": tasks, "tasks_per_station": width}}
+    covered = {(b + j) % tasks for b in range(stations) for j in range(min(width, tasks))}
+    if covered == set(range(tasks)):
+        sets = Scenario.model_validate(table).network.station_tasks
+        assert all(len(s) == min(width, tasks) for s in sets)
+    else:
+        with pytest.raises(ValueError, match="no station can run task"):
+            Scenario.model_validate(table)

@@ -1,1 +1,40 @@
-"""Clustered federated learning over wireless networks, with differential privacy."""
+"""Clustered federated learning over wireless networks, with differential privacy.
+
+    import covey
+
+    history = covey.simulate("quick", policy="greedy", seed=0)
+    print(history.column("accuracy"))
+
+`Scenario` describes a run, `simulate` plays it, `History` is the result. The packages below hold
+one subject each: `radio`, `allocation`, `association`, `learning`, `privacy`, `data`, `simulation`.
+"""
+
+from importlib import metadata
+
+from covey.association import Observation, register_policy
+from covey.data import UserData, register_dataset
+from covey.errors import CoveyError
+from covey.learning import register_model
+from covey.radio import register_mobility, register_path_loss
+from covey.scenario import Scenario, dump_scenario, load_scenario
+from covey.simulation import History, Simulation, simulate
+
+__version__ = metadata.version("covey")
+
+__all__ = [
+    "CoveyError",
+    "History",
+    "Observation",
+    "Scenario",
+    "Simulation",
+    "UserData",
+    "__version__",
+    "dump_scenario",
+    "load_scenario",
+    "register_dataset",
+    "register_mobility",
+    "register_model",
+    "register_path_loss",
+    "register_policy",
+    "simulate",
+]

@@ -48,6 +48,7 @@ INTERRUPTED = 130
 
 EXIT_CODES: dict[int, str] = {
     0: "success",
+    1: "an unexpected error; COVEY_DEBUG=1 shows where",
     2: "wrong usage, or a scenario or override that is not allowed",
     3: "a data set is missing, damaged or too small",
     4: "results cannot be written (read-only folder, full disk, folder already in use)",

@@ -184,8 +184,16 @@ def test_too_few_test_samples_names_a_number_that_fits(dataset_of, scenario_of) 
     most = advised(caught.value)
     assert most < 100
     partition(dataset, scenario_of(test_samples=most, **settings), seed=0)
-    with pytest.raises(DataError, match="test_samples"):
-        partition(dataset, scenario_of(test_samples=most + 1, **settings), seed=0)
+
+
+def test_an_unlucky_draw_of_proportions_is_repeated(dataset_of, scenario_of) -> None:
+    dataset = dataset_of(classes=2, train=70, test=40)
+    settings = {"samples_min": 30, "samples_max": 30, "concentration": 20.0, "test_samples": 30}
+    scenario = scenario_of(users=4, tasks=1, mixes=[{"0": 1, "1": 1}], **settings)
+    for seed in range(40):
+        users = partition(dataset, scenario, seed)
+        assert users.samples.tolist() == [30] * 4
+        assert same(users, partition(dataset, scenario, seed))
 
 
 @pytest.mark.parametrize(

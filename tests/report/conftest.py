@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ def history_of(
         "description": "Random numbers in the shape of a run.",
         "network": {
             "users": users, "stations": stations, "tasks": tasks, "blocks": blocks, "area_m": [side, 0.8 * side],
+            "tasks_per_station": max(3, tasks - stations + 1),
         },
         "privacy": {"noise": "replay"},
     }  # fmt: skip
@@ -177,6 +178,14 @@ def _round(
             energy_j=uplink + 2e-3 / 12,
         ),
     )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _coarse_pictures() -> Iterator[None]:
+    """Draw fewer pixels: the tests look at what is drawn, not at how sharp it is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("covey.report.pictures.DPI", 50)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,1 +1,24 @@
-"""."""
+"""Reference policies that decide which station serves which users."""
+
+from covey.association.admission import Admission
+from covey.association.exact import ExactPolicy, ExactRecord
+from covey.association.local_search import local_search
+from covey.association.observation import Observation, Policy, validated_selection
+from covey.association.policies import greedy, nearest, random
+from covey.association.registry import POLICIES, get_policy, register_policy
+
+__all__ = [
+    "POLICIES",
+    "Admission",
+    "ExactPolicy",
+    "ExactRecord",
+    "Observation",
+    "Policy",
+    "get_policy",
+    "greedy",
+    "local_search",
+    "nearest",
+    "random",
+    "register_policy",
+    "validated_selection",
+]

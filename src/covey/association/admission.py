@@ -35,9 +35,26 @@ class Admission:
         # (R, B, U): whether the user could take the block of the station now.
         self._fits = np.repeat((self._bearable_w.T >= 0)[None], blocks, axis=0)
 
+    @classmethod
+    def of_plan(cls, observation: Observation, station: IntArray, block: IntArray) -> Self:
+        """The valid plan in which users hold these stations and blocks, (U,), -1 for none."""
+        plan = cls(observation)
+        users = np.flatnonzero(station >= 0)
+        plan.station[users], plan.block[users] = station[users], block[users]
+        np.add.at(plan.members, (station[users], observation.identities[users]), 1)
+        plan._holder[station[users], block[users]] = users
+        for n in np.unique(block[users]):
+            plan._refresh(int(n))
+        return plan
+
+    @property
+    def value(self) -> tuple[float, int]:
+        """What the policies maximise: samples of the served users, then few broadcasts."""
+        return self.served_samples, -self.broadcasts
+
     @property
     def served_samples(self) -> float:
-        """Samples of all served users: what the policies maximise."""
+        """Samples of all served users."""
         return float(self.samples[self.station >= 0].sum())
 
     @property
@@ -58,8 +75,10 @@ class Admission:
         return np.asarray(open_pairs & self._fits.any(axis=0))
 
     def admit(self, station: int, user: int) -> None:
-        """Serve a candidate, on the most used of the blocks that it fits in: empty blocks stay free for harder users."""
+        """Serve a candidate, on the most used block that it fits in: empty blocks stay free for harder users."""
         fitting = np.flatnonzero(self._fits[:, station, user])
+        if self.station[user] >= 0 or len(fitting) == 0:
+            raise ValueError(f"user {user} cannot be admitted by station {station}; choose one of candidates()")
         block = int(fitting[np.argmax(np.count_nonzero(self._holder[:, fitting] >= 0, axis=0))])
         self.station[user], self.block[user] = station, block
         self.members[station, self._identities[user]] += 1

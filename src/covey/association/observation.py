@@ -59,4 +59,4 @@ def validated_selection(answer: object, users: int, stations: int) -> BoolArray:
         return selected.copy()
     if not (np.issubdtype(selected.dtype, np.number) and np.all((selected == 0) | (selected == 1))):
         raise PolicyError("the policy's answer may hold only True and False (or 1 and 0): selected or not")
-    return selected == 1
+    return np.asarray(selected == 1)

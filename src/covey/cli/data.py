@@ -45,7 +45,7 @@ def list_(as_json: AsJson = False) -> None:
             {True: "[green]yes[/]", False: "[yellow]no[/]"}[row["present"]],
             f"{row['samples']:,}" if row["samples"] is not None else "-",
             escape(row["about"]),
-            escape(row["where"] or row["problem"] or row["how_to_get"]),
+            escape(row["problem"] or row["where"] or row["how_to_get"]),
         )
     Console().print(table)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import metadata
 
@@ -22,6 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
 )
 app.command("run", epilog=_EPILOG)(run.run)
 app.add_typer(data.app, name="data", help="List, fetch and inspect data sets.")
@@ -57,6 +59,12 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         console.print("[yellow]Interrupted.[/]")
         code = INTERRUPTED
+    except Exception as error:  # a mistake in covey or in a user's own class: one sentence, details on request
+        if os.environ.get("COVEY_DEBUG"):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        console.print(f"[bold red]Unexpected error:[/] {escape(what)}; set COVEY_DEBUG=1 to see where", highlight=False)
+        code = 1
     sys.exit(code if isinstance(code, int) else 0)
 
 

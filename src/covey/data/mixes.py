@@ -70,13 +70,16 @@ def group_shares(dataset: Dataset, data: Data, groups: int, seed: int) -> Shares
     return shares
 
 
-def user_shares(mixes: Shares, concentration: float, seed: int) -> Shares:
-    """Class proportions of every user, Dirichlet(concentration x mix of its group): (U, classes)."""
+def user_shares(mixes: Shares, concentration: float, seed: int, attempt: int = 0) -> Shares:
+    """Class proportions of every user, Dirichlet(concentration x mix of its group): (U, classes).
+
+    Every attempt gives other proportions of the same distribution.
+    """
     shares = np.zeros_like(mixes)
     for user, mix in enumerate(mixes):
         held = np.flatnonzero(mix)
         rng = generator(seed, "partition", user=user, round=Stream.SHARES)
-        shares[user, held] = rng.dirichlet(concentration * mix[held])
+        shares[user, held] = rng.dirichlet(concentration * mix[held], size=attempt + 1)[attempt]
     return shares
 
 

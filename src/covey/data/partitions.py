@@ -22,6 +22,9 @@ from covey.seeding import generator
 #: A quarter turn per group leaves four that differ.
 MAX_TURNS = 4
 
+#: Draws of the users' proportions before a data set is called too small: one unlucky user is no shortage.
+ATTEMPTS = 20
+
 
 def partition(dataset: Dataset, scenario: Scenario, seed: int) -> UserData:
     """What every user of the scenario holds of the data set, by `data.partition`.
@@ -38,23 +41,17 @@ def partition(dataset: Dataset, scenario: Scenario, seed: int) -> UserData:
         rows, offsets, test_rows, test_offsets = deal_writers(
             dataset, sizes, data, seed, lower=lambda fits: _largest_samples_max(data, users, seed, fits)
         )
-        x, y = dataset.normalise(dataset.x[rows]), dataset.y[rows]
-        test_x, test_y = dataset.normalise(dataset.x[test_rows]), dataset.y[test_rows]
+        (x, y), (test_x, test_y) = _gather(dataset, rows), _gather(dataset, test_rows)
     else:
-        shares = user_shares(group_shares(dataset, data, tasks, seed)[groups], data.concentration, seed)
-        need = counts(shares, sizes)
-        test_need = counts(shares, np.full(users, data.test_samples))
+        need, test_need = _counts_that_fit(dataset, data, groups, sizes, group_shares(dataset, data, tasks, seed), seed)
         offsets, test_offsets = _offsets(sizes), _offsets(test_need.sum(axis=1))
         if dataset.draw is not None:
             x, y = _draw_fresh(dataset, dataset.draw, need, seed, half=0)
             test_x, test_y = _draw_fresh(dataset, dataset.draw, test_need, seed, half=1)
         else:
-            _check_pool(dataset, data, shares, need, groups, seed)
-            _check_test_pool(dataset, data, shares, test_need, groups)
             rows = _deal(np.flatnonzero(~dataset.test), dataset.y, need, seed)
             test_rows = _deal_test(np.flatnonzero(dataset.test), dataset.y, test_need, seed)
-            x, y = dataset.normalise(dataset.x[rows]), dataset.y[rows]
-            test_x, test_y = dataset.normalise(dataset.x[test_rows]), dataset.y[test_rows]
+            (x, y), (test_x, test_y) = _gather(dataset, rows), _gather(dataset, test_rows)
     if data.partition == "label_swap":
         labels = label_permutations(len(dataset.classes), tasks)
         y = labels[np.repeat(groups, np.diff(offsets)), y]
@@ -117,6 +114,10 @@ def _offsets(sizes: Labels) -> Labels:
     return np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
+def _gather(dataset: Dataset, rows: Labels) -> tuple[Features, Labels]:
+    return dataset.normalise(dataset.x[rows]), dataset.y[rows]
+
+
 def _deal(pool: Labels, y: Labels, need: Labels, seed: int) -> Labels:
     """Rows of the pool for user 0, then user 1, ...: `need` of each class, no row twice."""
     rng = generator(seed, "partition", round=Stream.DEAL)
@@ -165,11 +166,30 @@ def _turn(x: Features, groups: Labels) -> None:
         x[rows] = np.rot90(x[rows], group, axes=(2, 3))
 
 
-def _check_pool(dataset: Dataset, data: Data, shares: Shares, need: Labels, groups: Labels, seed: int) -> None:
-    have = np.bincount(dataset.y[~dataset.test], minlength=len(dataset.classes))
+def _counts_that_fit(
+    dataset: Dataset, data: Data, groups: Labels, sizes: Labels, mixes: Shares, seed: int
+) -> tuple[Labels, Labels]:
+    """Training and test samples of each user and class, (U, classes) both, that the data set can give."""
+    train_pool = np.bincount(dataset.y[~dataset.test], minlength=len(dataset.classes))
+    test_pool = np.bincount(dataset.y[dataset.test], minlength=len(dataset.classes))
+    test_sizes = np.full(len(groups), data.test_samples)
+    for attempt in range(ATTEMPTS):
+        shares = user_shares(mixes[groups], data.concentration, seed, attempt)
+        need, test_need = counts(shares, sizes), counts(shares, test_sizes)
+        if dataset.draw is not None or ((need.sum(axis=0) <= train_pool).all() and (test_need <= test_pool).all()):
+            return need, test_need
+    # The advice is worked out for the first draw, which the next call tries first.
+    shares = user_shares(mixes[groups], data.concentration, seed)
+    need, test_need = counts(shares, sizes), counts(shares, test_sizes)
+    if (need.sum(axis=0) > train_pool).any():
+        raise _too_few(dataset, data, shares, need, train_pool, groups, seed)
+    raise _too_few_for_test(dataset, data, shares, test_need, test_pool, groups)
+
+
+def _too_few(
+    dataset: Dataset, data: Data, shares: Shares, need: Labels, have: Labels, groups: Labels, seed: int
+) -> DataError:
     lack = need.sum(axis=0) - have
-    if (lack <= 0).all():
-        return
     c = int(lack.argmax())
     by_group = np.bincount(groups, weights=need[:, c]).astype(int)
     asking = ", ".join(f"group {k} {n:,}" for k, n in enumerate(by_group) if n)
@@ -178,23 +198,22 @@ def _check_pool(dataset: Dataset, data: Data, shares: Shares, need: Labels, grou
         return bool((counts(shares, sizes).sum(axis=0) <= have).all())
 
     advice = _largest_samples_max(data, len(groups), seed, fits)
-    raise DataError(
+    return DataError(
         f"'{dataset.name}' has {have[c]:,} training samples of class {c} ({dataset.classes[c]}), but the users need"
         f" {need[:, c].sum():,} ({asking}), {lack[c]:,} more; {advice}"
     )
 
 
-def _check_test_pool(dataset: Dataset, data: Data, shares: Shares, need: Labels, groups: Labels) -> None:
-    have = np.bincount(dataset.y[dataset.test], minlength=len(dataset.classes))
+def _too_few_for_test(
+    dataset: Dataset, data: Data, shares: Shares, need: Labels, have: Labels, groups: Labels
+) -> DataError:
     lack = need - have
-    if (lack <= 0).all():
-        return
     user, c = (int(i) for i in np.unravel_index(lack.argmax(), lack.shape))
     most = data.test_samples - 1
     while most and (counts(shares, np.full(len(groups), most)) > have).any():
         most -= 1
     advice = f"lower data.test_samples to at most {most}" if most else "use another data.partition or data.mixes"
-    raise DataError(
+    return DataError(
         f"'{dataset.name}' has {have[c]:,} test samples of class {c} ({dataset.classes[c]}), but user {user} of group"
         f" {groups[user]} needs {need[user, c]:,}, {lack[user, c]:,} more; {advice}"
     )

@@ -1,6 +1,6 @@
 """Gradients of single samples by differentiating them one by one: right for any module, but slow.
 
-These check the fast way of `covey.learning.clip` and stand in for it where it does not apply.
+These check the fast way of `covey.learning.ways` and stand in for it where it does not apply.
 """
 
 from __future__ import annotations
@@ -25,13 +25,12 @@ def looped_gradients(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, T
 
 
 def mapped_gradients(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """The same as `looped_gradients` by `torch.func.vmap`, which some modules do not support."""
-    weights = {name: p.detach() for name, p in module.named_parameters(remove_duplicate=True)}
+    """The same as `looped_gradients` by `torch.func.vmap`: faster, but some modules do not support it."""
+    weights = {name: p.detach() for name, p in module.named_parameters()}
     buffers = dict(module.named_buffers())
 
     def loss(values: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
-        outputs = functional_call(module, (values, buffers), (image[None],), tie_weights=True)
-        return functional.cross_entropy(outputs, label[None])
+        return functional.cross_entropy(functional_call(module, (values, buffers), (image[None],)), label[None])
 
     found, losses = vmap(grad_and_value(loss), in_dims=(None, 0, 0))(weights, x, y)
     return torch.cat([found[name].flatten(1) for name in weights], 1), losses

@@ -65,7 +65,7 @@ class Tap:
         self.bias: slice | None = None
         if layer.bias is not None:
             self.bias = slice(starts[id(layer.bias)], starts[id(layer.bias)] + layer.bias.numel())
-        self.samples = self.calls = self.elements = 0
+        self.samples = self.group = self.calls = self.elements = 0
         self.squares = np.empty(0)
         self._formed: Tensor | None = None
         self._pair: tuple[Tensor, Tensor] | None = None
@@ -73,9 +73,10 @@ class Tap:
         self._kept: list[tuple[Tensor, Tensor]] = []
         self._kept_elements = 0
 
-    def expect(self, samples: int) -> None:
-        """Announce a forward pass of this many samples."""
-        self.samples, self.calls, self.squares = samples, 0, np.empty(0)
+    def expect(self, samples: int, group: int = 0) -> None:
+        """Announce a pass of this many samples, to be treated one by one, or as groups of so many in a row."""
+        self.samples, self.group, self.calls = samples, group, 0
+        self.squares = np.zeros(samples)
         self._formed = self._pair = self._bias_rows = None
 
     def forget(self) -> None:
@@ -94,6 +95,12 @@ class Tap:
 
     def see(self, inputs: Tensor, gradients: Tensor) -> None:
         """Work out `squares` (n,) from the layer's `inputs` and the `gradients` of its outputs."""
+        if self.group:
+            columns, gradients = self.columns(inputs), self.positions_last(gradients)
+            gradients = gradients.reshape(self.samples // self.group, -1, gradients.shape[2])
+            self._formed = torch.bmm(gradients.transpose(1, 2), columns.reshape(len(gradients), -1, columns.shape[2]))
+            self._bias_rows = gradients.sum(1)
+            return
         if gradients.dim() == 2:
             self._pair = inputs, gradients
             # The bias adds |G|^2, as one more input that is always 1 would.
@@ -136,6 +143,13 @@ class Tap:
             total[self.bias].add_(factors @ self._bias_rows)
         self._formed = self._pair = self._bias_rows = None
 
+    def write_rows(self, rows: Tensor) -> None:
+        """Write the gradients of the groups to their place in `rows` (n / group, D)."""
+        if self._formed is not None:
+            rows[:, self.weight] = self.place(self._formed)
+            if self.bias is not None:
+                rows[:, self.bias] = self._bias_rows
+
     def finish(self, total: Tensor) -> None:
         """Add what was kept since the last call to `total` (D,)."""
         if self._kept:
@@ -157,8 +171,8 @@ class Tap:
         return formed
 
     def place(self, matrix: Tensor) -> Tensor:
-        """A matrix G'A (p, d) in the order of the layer's weight, (p * d,)."""
-        return matrix.flatten()
+        """Matrices G'A (..., p, d) in the order of the layer's weight, (..., p * d)."""
+        return matrix.flatten(-2)
 
     def place_formed(self, row: Tensor) -> Tensor:
         """One flat row of `form` in the order of the layer's weight."""
@@ -270,8 +284,8 @@ class ConvTap(Tap):
         return formed
 
     def place(self, matrix: Tensor) -> Tensor:
-        """A matrix (p, kernel x channels) as (p, channels, kernel), flat."""
-        return matrix.view(matrix.shape[0], *self.layer.kernel_size, -1).permute(0, 3, 1, 2).flatten()
+        """Matrices (..., p, kernel x channels) as (..., p, channels, kernel), flat."""
+        return matrix.unflatten(-1, (*self.layer.kernel_size, -1)).movedim(-1, -3).flatten(-4)
 
     def place_formed(self, row: Tensor) -> Tensor:
         """One flat row of `form`, in either of its two orders, as (p, channels, kernel), flat."""

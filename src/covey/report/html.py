@@ -74,7 +74,7 @@ def _notes(summary: dict[str, Any]) -> str:
 
 def _head(history: History) -> str:
     played, planned = len(history.records), history.rounds
-    state = f"{count(played, 'round')} of {planned}" if not history.complete else count(played, "round")
+    state = count(played, "round") if history.complete else f"{played} of {count(planned, 'round')}"
     parts = [
         f"<h1>covey report: {escape(history.scenario.name)}</h1>",
         f"<p>{escape(history.scenario.description)}</p>" if history.scenario.description else "",
@@ -82,8 +82,8 @@ def _head(history: History) -> str:
     ]
     if not history.complete:
         parts.append(
-            f"<p><strong>This run was interrupted after {count(played, 'round')} of {planned}.</strong>"
-            " Continue it with <code>covey run --resume --out FOLDER</code>, where FOLDER is the folder of this page.</p>"
+            f"<p><strong>This run was interrupted after {state}.</strong>"
+            " Continue it with <code>covey run --resume --out FOLDER</code>, where FOLDER is that of this page.</p>"
         )
     return "".join(parts)
 
@@ -131,35 +131,39 @@ def _results(history: History, summary: dict[str, Any], pictures: Mapping[str, b
         f" {history.records[-1].served} are linked to a station that serves them."
     )
     grid = f"Grid of round {rounds}: which user holds which block of which station; below, the use over all rounds."
-    sections = {
-        "Learning": (
+    return [
+        _section(
+            "Learning",
             reading.on_learning(history, summary),
             _panels(history, "loss", "accuracy"),
             _table(task_sheet(summary)),
         ),
-        "Identities": (
+        _section(
+            "Identities",
             reading.on_identities(history, summary),
             _panels(history, "identities"),
             users,
         ),
-        "Privacy": (
+        _section(
+            "Privacy",
             reading.on_privacy(history, summary),
             _panels(history, "privacy", "clipping"),
             _table(privacy_sheet(summary)),
         ),
-        "Network": (
+        _section(
+            "Network",
             reading.on_network(history, summary),
             _picture(pictures["map"], the_map, "The network in the last round. Colours and shapes are tasks."),
             _picture(pictures["blocks"], grid, "The uplink blocks in the last round and over all rounds."),
             _panels(history, "service"),
         ),
-        "Time and energy": (
+        _section(
+            "Time and energy",
             reading.on_cost(history, summary),
             _panels(history, "delay", "energy"),
             _table(total_sheet(history, summary)),
         ),
-    }
-    return [_section(title, *parts) for title, parts in sections.items()]
+    ]
 
 
 def _section(title: str, sentences: list[str], *parts: str) -> str:
@@ -178,7 +182,8 @@ def _panels(history: History, *names: str) -> str:
 def _picture(image: bytes, alternative: str, caption: str) -> str:
     return (
         f'<figure class="wide"><div class="scroll" tabindex="0"><img src="{_source(image)}"'
-        f' alt="{escape(alternative)}"></div><figcaption>{escape(caption)}</figcaption></figure>'
+        f' alt="{escape(alternative)}"></div><figcaption>{escape(caption)}'
+        '<span class="narrow"> Scroll the picture sideways to see all of it.</span></figcaption></figure>'
     )
 
 

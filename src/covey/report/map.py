@@ -31,7 +31,7 @@ LABELLED_USERS = 40
 LABELLED_STATIONS = 12
 LEGEND_TASKS = 12
 
-_LEGEND_IN, _LARGEST_IN, _MARGIN_IN = 2.5, 6.2, 0.75
+_LEGEND_IN, _LARGEST_IN, _SMALLEST_IN, _MARGIN_IN = 2.5, 6.2, 3.2, 0.75
 _LABEL_PT = 8.0
 
 Array = NDArray[np.float64]
@@ -45,13 +45,20 @@ def draw_map(history: History, round: int = -1) -> Figure:
     """
     with drawing_style():
         width_m, height_m = history.scenario.network.area_m
-        inch = _LARGEST_IN / max(width_m, height_m)
+        longest, shortest = max(width_m, height_m), min(width_m, height_m)
+        inch = max(_LARGEST_IN / longest, min(_SMALLEST_IN / shortest, 2 * _LARGEST_IN / longest))
         size = (width_m * inch, height_m * inch)
-        figure_size = (size[0] + _MARGIN_IN + 0.2 + _LEGEND_IN, max(size[1] + 1.25, 4.6))
+        legend = _legend(history)
+        figure_size = (size[0] + _MARGIN_IN + 0.2 + _LEGEND_IN, max(size[1] + 1.25, 0.25 * len(legend) + 0.6))
         figure = Figure(figsize=figure_size)
-        axes = figure.add_axes((
-            _MARGIN_IN / figure_size[0], 0.6 / figure_size[1], size[0] / figure_size[0], size[1] / figure_size[1],
-        ))  # fmt: skip
+        axes = figure.add_axes(
+            (
+                _MARGIN_IN / figure_size[0],
+                1.0 - (size[1] + 0.65) / figure_size[1],
+                size[0] / figure_size[0],
+                size[1] / figure_size[1],
+            )
+        )
         axes.set(xlim=(0, width_m), ylim=(0, height_m), xlabel="x in metres", ylabel="y in metres", aspect="equal")
         axes.grid(False)
         axes.spines[:].set_visible(True)
@@ -76,10 +83,8 @@ def draw_map(history: History, round: int = -1) -> Figure:
             ", ".join(facts), (0, 1), (0, 7), xycoords="axes fraction", textcoords="offset points", color=MUTED
         )
         left = (_MARGIN_IN + size[0] + 0.15) / figure_size[0]
-        top = (0.6 + size[1]) / figure_size[1] if size[1] > 3.4 else 0.98
-        figure.legend(
-            handles=_legend(history), loc="upper left", bbox_to_anchor=(left, top), borderaxespad=0, labelspacing=0.7
-        )
+        top = 1.0 - (0.65 if size[1] > 3.4 else 0.1) / figure_size[1]
+        figure.legend(handles=legend, loc="upper left", bbox_to_anchor=(left, top), borderaxespad=0, labelspacing=0.7)
         sign(figure, history)
         return figure
 
@@ -237,7 +242,8 @@ def _draw_stations(axes: Axes, history: History, placer: LabelPlacer, points: fl
         size = text_size(text, 1.1 * _LABEL_PT)  # bold is wider
         spot = placer.place(around(points * station, size, 9.0 if few else 6.0), size) / points
         axes.text(
-            spot[0], spot[1], text, fontsize=_LABEL_PT, fontweight="bold", ha="center", va="center", zorder=10, linespacing=1.1,
+            spot[0], spot[1], text, fontsize=_LABEL_PT, fontweight="bold", ha="center", va="center", zorder=10,
+            linespacing=1.1,
             bbox={"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.8},
         )  # fmt: skip
 

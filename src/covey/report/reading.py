@@ -55,9 +55,9 @@ def on_identities(history: History, summary: Summary) -> list[str]:
         return ["Every user was told its true group, so all identities are right by definition."]
     wrong = [user["user"] for user in users if not user["identity_right"]]
     sentences = [
-        f"{len(users) - len(wrong)} of {count(len(users), 'user')} ({percent(final['clustering_accuracy'])}) ended with"
-        " the identity of their own group, under the matching of tasks to groups that agrees best; the adjusted Rand"
-        f" index is {number(final['adjusted_rand_index'])} (1 is perfect, 0 is chance)."
+        f"{len(users) - len(wrong):,} of {count(len(users), 'user')} ({percent(final['clustering_accuracy'])}) ended"
+        " with the identity of their own group, under the matching of tasks to groups that agrees best; the adjusted"
+        f" Rand index is {number(final['adjusted_rand_index'])} (1 is perfect, 0 is chance)."
     ]
     if wrong:
         named = listed([str(user) for user in wrong[:_NAMED]])

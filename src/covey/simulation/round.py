@@ -70,10 +70,9 @@ def identify(world: World, state: State) -> Identification:
         return Identification(random_identities(world.users, world.tasks, rng), state.ledger, nobody, nobody)
     if clustering.rule == "kmeans":
         return _identify_centrally(world, state)
-    weight = 0.0 if clustering.rule == "loss" else clustering.similarity_weight
-    losses, similarity = world.engine.score(state.round, batch=clustering.batch, gradients=weight > 0)
-    sign = -1.0 if clustering.rule == "printed_sign" else 1.0
-    identities = identities_from_scores(losses, sign * similarity, weight)
+    gradients = clustering.rule != "loss" and clustering.similarity_weight > 0
+    losses, similarity = world.engine.score(state.round, batch=clustering.batch, gradients=gradients)
+    identities = identities_from_scores(losses, similarity, clustering.similarity_weight, clustering.rule)
     return Identification(identities, state.ledger, nobody, nobody)
 
 
@@ -206,7 +205,7 @@ def train(world: World, state: State, identities: NDArray[np.int64], decision: D
         learning_rate=world.scenario.training.learning_rate,
         batch=world.scenario.training.batch,
     )
-    accepted = screen(result.uploads)
+    accepted = screen(result.uploads, world.weights)
     return Uploads(users, result.uploads, accepted, result.mean_norm, result.clipped_fraction)
 
 

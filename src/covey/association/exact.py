@@ -1,0 +1,71 @@
+"""The optimal policy, for small networks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from covey.allocation.arrays import BoolArray
+from covey.allocation.exact import exact_association
+from covey.allocation.groups import TooLargeError
+from covey.association.filling import settled
+from covey.association.observation import Observation
+from covey.errors import PolicyError
+
+
+@dataclass(frozen=True)
+class ExactRecord:
+    """One round of the exact policy.
+
+    objective: samples served by the best plan found; bound: no plan serves more; status: `optimal`, or
+    `limit` when the time ran out; selected: samples of the selection, less than the objective where the
+    block matching would not find the plan's blocks.
+    """
+
+    round: int
+    status: Literal["optimal", "limit"]
+    objective: float
+    bound: float
+    selected: float
+
+
+@dataclass
+class ExactPolicy:
+    """Serves the largest possible number of samples, by integer programming; `record` says how sure that is.
+
+    time_limit_s: seconds per round, after which the best plan so far is taken and recorded as `limit`.
+    """
+
+    time_limit_s: float = 60.0
+    record: list[ExactRecord] = field(default_factory=list)
+
+    def __call__(self, observation: Observation, rng: np.random.Generator) -> BoolArray:
+        """The optimal selection (B, U)."""
+        samples = np.asarray(observation.samples, dtype=np.float64)
+        try:
+            best = exact_association(
+                observation.gains,
+                observation.identities,
+                observation.capable,
+                samples,
+                blocks=observation.blocks,
+                downlink_slots=observation.downlink_slots,
+                power_w=observation.power_w,
+                noise_w=observation.noise_w,
+                min_sinr=observation.min_sinr,
+                available=observation.available,
+                time_limit_s=self.time_limit_s,
+            )
+        except TooLargeError as error:
+            stations, users = observation.eligible.shape
+            raise PolicyError(
+                f"the policy 'exact' cannot solve {stations} stations and {users} users, because too many groups of"
+                " links can share a block; use 'local_search', or a smaller network (about 6 stations and 30 users)"
+            ) from error
+        planned = best.station == np.arange(len(observation.capable))[:, None]
+        selected = settled(observation, planned)
+        served = float(samples[selected.any(axis=0)].sum())
+        self.record.append(ExactRecord(observation.round, best.status, best.objective, best.bound, served))
+        return selected

@@ -1,0 +1,62 @@
+"""Local search: drop a few related users, fill up again in another order, keep what is no worse."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from covey.allocation.arrays import BoolArray, FloatArray, IntArray
+from covey.association.admission import Admission
+from covey.association.filling import fill, gain_shares, settled
+from covey.association.observation import Observation
+from covey.association.policies import greedy_plan
+
+#: Steps at most, and steps without gain after which the search ends. Counted, not timed: results repeat exactly.
+_STEPS = 600
+_PATIENCE = 200
+#: Users dropped in one step at most.
+_DROPS = 6
+_GAIN_POWERS = (0.0, 0.25, 0.5, 1.0)
+_REUSE_BONUSES = (0.0, 0.25, 0.5)
+
+
+def local_search(observation: Observation, rng: np.random.Generator) -> BoolArray:
+    """A valid selection (B, U) that no further step improved: greedy, then add, drop, swap and move users.
+
+    A step drops up to six users that share a block, a station or a broadcast, or any, and admits users in a
+    randomly changed order until none fits: that moves, swaps and adds users at once. A step that serves at least
+    as many samples, with at most as many broadcasts where equal, is kept.
+    """
+    plan = greedy_plan(observation)
+    shares = gain_shares(observation)
+    idle = 0
+    for _ in range(_STEPS):
+        if idle == _PATIENCE or not np.any(plan.station >= 0):
+            break
+        trial = plan.copy()
+        for user in _related(plan, observation.identities, rng):
+            trial.remove(int(user))
+        fill(trial, observation, _random_order(observation, shares, rng), float(rng.choice(_REUSE_BONUSES)))
+        idle = 0 if trial.value > plan.value else idle + 1
+        if trial.value >= plan.value:
+            plan = trial
+    return settled(observation, plan.selected)
+
+
+def _related(plan: Admission, identities: IntArray, rng: np.random.Generator) -> IntArray:
+    """Served users to drop: some of those that share a block or a station with a random one, or any; or a broadcast."""
+    served = np.flatnonzero(plan.station >= 0)
+    one = rng.choice(served)
+    relation = rng.integers(4)
+    if relation == 0:
+        pool = served
+    elif relation == 1:
+        pool = served[plan.block[served] == plan.block[one]]
+    else:
+        pool = served[plan.station[served] == plan.station[one]]
+    if relation == 3:
+        return np.asarray(pool[identities[pool] == identities[one]])
+    return rng.permutation(pool)[: rng.integers(1, _DROPS + 1)]
+
+
+def _random_order(observation: Observation, shares: FloatArray, rng: np.random.Generator) -> FloatArray:
+    return np.asarray(observation.samples * shares ** rng.choice(_GAIN_POWERS) * rng.uniform(0.5, 1.5, shares.shape))

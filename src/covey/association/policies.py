@@ -1,0 +1,55 @@
+"""Simple reference policies: random, nearest and greedy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from covey.allocation.arrays import BoolArray
+from covey.association.admission import Admission
+from covey.association.filling import fill, gain_shares, settled, survivors
+from covey.association.observation import Observation
+
+#: Orders that greedy tries: exponent of the gain share, and bonus of a broadcast that is already in use. The first
+#: takes the largest users first; the second, chosen by measurement, prefers users that disturb few stations.
+_ORDERS = ((0.0, 0.0), (0.5, 0.25))
+
+
+def random(observation: Observation, rng: np.random.Generator) -> BoolArray:
+    """A random valid selection (B, U): random pairs admitted until no more fit."""
+    plan = Admission(observation)
+    while True:
+        pairs = np.argwhere(plan.candidates())
+        if len(pairs) == 0:
+            return survivors(observation, plan.selected)[0]
+        station, user = pairs[rng.integers(len(pairs))]
+        plan.admit(int(station), int(user))
+
+
+def nearest(observation: Observation, rng: np.random.Generator) -> BoolArray:
+    """Every user's nearest capable station selects it if it is among that station's R nearest, (B, U).
+
+    Nobody coordinates: blocks may not suffice and broadcasts may not fit, so the selection may break rules.
+    """
+    eligible = observation.eligible
+    distance_m = np.where(eligible, observation.distances_m.T, np.inf)
+    own = eligible & (np.arange(len(eligible))[:, None] == distance_m.argmin(axis=0))
+    order = np.argsort(np.where(own, distance_m, np.inf), axis=1, kind="stable")
+    rank = np.empty_like(order)
+    np.put_along_axis(rank, order, np.arange(order.shape[1])[None, :], axis=1)
+    return np.asarray(own & (rank < observation.blocks))
+
+
+def greedy(observation: Observation, rng: np.random.Generator) -> BoolArray:
+    """Pairs admitted in a good order while the selection (B, U) stays valid; the better of two orders."""
+    return settled(observation, greedy_plan(observation).selected)
+
+
+def greedy_plan(observation: Observation) -> Admission:
+    """The plan behind `greedy`, before the block matching has its say."""
+    shares = gain_shares(observation)
+    plans = [
+        # The small term sends a user to its strongest station when the score does not.
+        fill(Admission(observation), observation, observation.samples * (shares**power + 1e-6 * shares), bonus)
+        for power, bonus in _ORDERS
+    ]
+    return max(plans, key=lambda plan: plan.value)

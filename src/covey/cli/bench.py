@@ -1,0 +1,121 @@
+"""`covey bench`: measurements side by side with what covey replaces."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from covey.errors import ScenarioError
+from covey.simulation.storage import versions, write_atomically
+
+
+def _measurements(scale: str) -> dict[str, tuple[str, Callable[[], dict[str, Any]]]]:
+    """Name to (what is measured, function), in the order in which they run."""
+    from covey.bench import allocation, learning
+
+    small = scale == "quick"
+    return {
+        "round": (
+            "one learning round against a plain PyTorch loop over users and tasks",
+            lambda: learning.round_vs_plain_loop(**({"repeats": 1, "samples": 60} if small else {})),
+        ),
+        "clip": (
+            "clipped gradient sum against Opacus' ghost clipping",
+            lambda: learning.clip_vs_opacus(**({"repeats": 2} if small else {})),
+        ),
+        "peak": ("share of the machine's matrix-product peak", learning.matmul_fraction),
+        "growth": (
+            "seconds per round as users and tasks grow",
+            lambda: learning.growth(**({"users": (12, 120)} if small else {})),
+        ),
+        "noise": (
+            "noise levels against cvxpy with Clarabel",
+            lambda: allocation.noise_levels_vs_cvxpy(**({"users": 100} if small else {})),
+        ),
+        "noise_growth": ("noise levels as users grow", allocation.noise_levels_growth),
+        "blocks": (
+            "block assignment against the exact optimum",
+            lambda: allocation.assign_blocks_vs_exact(**({"instances": 20} if small else {})),
+        ),
+        "blocks_time": ("block assignment of a large network", allocation.assign_blocks_time),
+    }
+
+
+def bench(
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Run only this measurement; repeatable. All when not given.")
+    ] = None,
+    scale: Annotated[str, typer.Option(help="full, or quick for a short look with fewer repeats.")] = "full",
+    out: Annotated[Path | None, typer.Option(help="Also write the numbers to this JSON file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> int:
+    """Measure covey beside a plain PyTorch loop, Opacus and cvxpy, in one run on this machine.
+
+    Read ratios, not seconds: both sides are measured in turn in the same minutes. Peers come with
+    `pip install covey[bench]` (or `make bench`); a measurement whose peer is missing is named as left
+    out, never counted as done.
+    """
+    if scale not in ("quick", "full"):
+        raise ScenarioError(f"--scale is '{scale}'; it is either quick or full")
+    known = _measurements(scale)
+    unknown = [name for name in only or () if name not in known]
+    if unknown:
+        raise ScenarioError(f"there is no measurement '{unknown[0]}'; choose from {', '.join(known)}")
+    console, status = Console(quiet=as_json), Console(stderr=True)
+    results: dict[str, Any] = {}
+    left_out: dict[str, str] = {}
+    for name in only or known:
+        title, measure = known[name]
+        try:
+            with status.status(f"{name}: {title} ..."):
+                results[name] = measure()
+        except ImportError as error:
+            left_out[name] = f"{error.name or error} is not installed; install covey[bench] to run it"
+            continue
+        console.print(_table(f"{name}: {title}", results[name]))
+    for name, reason in left_out.items():
+        status.print(f"[yellow]Left out:[/] {name}: {reason}", highlight=False)
+    report = {"machine": _machine(), "scale": scale, "results": results, "left_out": left_out}
+    text = json.dumps(report, indent=2, default=float) + "\n"
+    if out is not None:
+        write_atomically(out, text.encode())
+    if as_json:
+        typer.echo(text, nl=False)
+    return 0
+
+
+def _machine() -> dict[str, Any]:
+    peers = {}
+    for name in ("opacus", "cvxpy", "clarabel"):
+        try:
+            peers[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            peers[name] = "not installed"
+    return {"cores": os.cpu_count(), "load_average": os.getloadavg()[0], "versions": versions() | peers}
+
+
+def _table(title: str, numbers: dict[str, Any]) -> Table:
+    table = Table(title=title, title_justify="left", show_header=False)
+    table.add_column(style="bold")
+    table.add_column()
+    for key, value in numbers.items():
+        table.add_row(key.replace("_", " "), _text(value))
+    return table
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{key}: {_text(item)}" for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_text(item) for item in value) + "]" if not value or not isinstance(value[0], dict) else "\n".join(_text(item) for item in value)
+    return str(value)

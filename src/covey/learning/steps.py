@@ -1,0 +1,143 @@
+"""What one user computes in a round: scores of the tasks, its local step, its loss and accuracy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from covey.learning.clip import clipped_gradient_sum, group_gradients
+from covey.learning.models import load_flat
+
+Floats = npt.NDArray[np.float64]
+Weights = npt.NDArray[np.float32]
+
+#: Elements of the samples that go through a forward pass at once.
+_FORWARD_ELEMENTS = 1 << 19
+
+
+@dataclass(frozen=True)
+class LocalUpdate:
+    """A user's new `weights` (D,), and what clipping met.
+
+    `mean_norm` is over the samples with a finite gradient, before clipping; `clipped_fraction` is the
+    share of samples with a norm above the clipping norm; `rejected` counts the others.
+    """
+
+    weights: Weights
+    mean_norm: float
+    clipped_fraction: float
+    rejected: int
+
+
+def task_scores(
+    module: nn.Module, models: Weights, movements: Weights, x: Tensor, y: Tensor, *, gradients: bool
+) -> tuple[Floats, Floats]:
+    """Mean loss of each task's model on one user's samples, (K,), and the similarity, (K,), Eqs. (1) and (3).
+
+    `models` and `movements` are (K, D). The similarity is the cosine between the descent direction,
+    which is minus the gradient (errata E1), and the model's last movement; 0 where one of them is 0
+    (errata E4), and 0 everywhere without `gradients`, which takes forward passes only.
+    """
+    losses, similarity = np.zeros(len(models)), np.zeros(len(models))
+    for k, (weights, movement) in enumerate(zip(models, movements, strict=True)):
+        load_flat(module, weights)
+        if gradients:
+            found = clipped_gradient_sum(module, x, y, math.inf)
+            losses[k] = found.losses.double().mean()
+            similarity[k] = _descent_cosines(found.total[None], movement)[0]
+        else:
+            losses[k] = sample_losses(module, x, y)[0].mean()
+    return losses, similarity
+
+
+def group_scores(
+    module: nn.Module, models: Weights, movements: Weights, x: Tensor, y: Tensor, *, gradients: bool
+) -> tuple[Floats, Floats]:
+    """`task_scores` of n users at once, (n, K) each, from `x` (n, r, *shape) and `y` (n, r).
+
+    All users go through each model together, which pays for models so small that calling them costs
+    more than computing them.
+    """
+    losses, similarity = np.zeros((len(x), len(models))), np.zeros((len(x), len(models)))
+    for k, (weights, movement) in enumerate(zip(models, movements, strict=True)):
+        load_flat(module, weights)
+        if gradients:
+            rows, found = group_gradients(module, x, y)
+            losses[:, k] = found.double().mean(1)
+            similarity[:, k] = _descent_cosines(rows, movement)
+        else:
+            losses[:, k] = sample_losses(module, x.flatten(0, 1), y.flatten())[0].reshape(y.shape).mean(1)
+    return losses, similarity
+
+
+def evaluate(module: nn.Module, weights: Weights, x: Tensor, y: Tensor) -> tuple[float, int]:
+    """Loss, summed over the samples, and number of samples classified right."""
+    load_flat(module, weights)
+    losses, right = sample_losses(module, x, y)
+    return float(losses.sum()), int(right.sum())
+
+
+def sample_losses(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """Cross-entropy loss of each sample, (n,), and whether it is classified right, (n,)."""
+    length = max(32, _FORWARD_ELEMENTS // x[0].numel())
+    losses, right = [], []
+    with torch.no_grad():
+        for part_x, part_y in zip(x.split(length), y.split(length), strict=True):
+            if part_x.dim() == 4:
+                part_x = part_x.contiguous(memory_format=torch.channels_last)
+            outputs = module(part_x)
+            losses.append(functional.cross_entropy(outputs, part_y, reduction="none").double())
+            right.append(outputs.argmax(1) == part_y)
+    return torch.cat(losses).numpy(), torch.cat(right).numpy()
+
+
+def noised_step(
+    module: nn.Module,
+    weights: Weights,
+    x: Tensor,
+    y: Tensor,
+    *,
+    clip: float,
+    noise: Floats | None,
+    learning_rate: float,
+) -> LocalUpdate:
+    """A user's step from `weights` (D,): clipped gradients and `noise` (D,) added up, times learning_rate / n.
+
+    Eqs. (5) and (6), with noise on the sum of the n clipped gradients (errata E10, E12). Everything
+    after the gradients is float64, and rounded once at the end.
+    """
+    if len(x) == 0:
+        raise ValueError("a local step needs at least one sample, but x is empty")
+    if noise is not None and noise.shape != weights.shape:
+        raise ValueError(f"noise has shape {noise.shape}, but there are {len(weights)} weights; draw one for each")
+    load_flat(module, weights)
+    found = clipped_gradient_sum(module, x, y, clip)
+    total = found.total.numpy()
+    if noise is not None:
+        total += noise
+    norms = found.norms.numpy()
+    finite = np.isfinite(norms)
+    with np.errstate(over="ignore"):  # an overflow is seen and rejected where the upload arrives
+        stepped = (weights - (learning_rate / len(x)) * total).astype(np.float32)
+    return LocalUpdate(
+        stepped,
+        mean_norm=float(norms[finite].mean()) if finite.any() else 0.0,
+        clipped_fraction=float((norms[finite] > clip).sum() / len(x)),
+        rejected=found.rejected,
+    )
+
+
+def _descent_cosines(gradients: Tensor, movement: Weights) -> Floats:
+    """Cosine between minus each gradient, rows of (n, D), and `movement` (D,); 0 where undefined."""
+    direction = torch.from_numpy(movement).double()
+    rows = gradients.double()
+    lengths = torch.linalg.vector_norm(rows, dim=1) * torch.linalg.vector_norm(direction)
+    cosines = -(rows @ direction) / lengths
+    found: Floats = torch.where(torch.isfinite(cosines), cosines, 0.0).clamp_(-1.0, 1.0).numpy()
+    return found

@@ -1,0 +1,122 @@
+"""The work of users, on arrays that may be shared with other processes.
+
+Every result depends on the arrays, the user, the round and the seed alone, never on which process
+computes it or when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from covey.learning.models import load_flat
+from covey.learning.steps import group_scores, noised_step, sample_losses, task_scores
+from covey.seeding import generator
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class NoiseFunction(Protocol):
+    """Draws `size` independent standard normal values for one user, round and purpose."""
+
+    def __call__(self, user: int, round: int, purpose: str, size: int) -> Floats:
+        """The values, (size,)."""
+        ...
+
+
+class Work:
+    """A module and all that its users' work needs.
+
+    `arrays` holds x, y, offsets, test_x, test_y, test_offsets as in `covey.data.types.UserData`, models
+    and movements (K, D), and base (D,). `uploads` (n, D) takes the results of `train`.
+    """
+
+    def __init__(
+        self, module: nn.Module, arrays: Mapping[str, npt.NDArray[Any]], seed: int, noise: NoiseFunction
+    ) -> None:
+        self.module = module
+        self.seed = seed
+        self.noise = noise
+        self.models, self.movements, self.base = arrays["models"], arrays["movements"], arrays["base"]
+        self.uploads: npt.NDArray[np.float32] = np.empty((0, self.models.shape[1]), np.float32)
+        self._halves = [
+            (torch.from_numpy(arrays[f"{half}x"]), torch.from_numpy(arrays[f"{half}y"]), arrays[f"{half}offsets"])
+            for half in ("", "test_")
+        ]
+
+    def score(
+        self, users: Sequence[int], round: int, batch: int, gradients: bool, together: int
+    ) -> tuple[Floats, Floats]:
+        """Losses and similarity of `users`, (n, K) each; up to `together` neighbours of equal size at once."""
+        losses, similarity = [], []
+        picked = [self._pick(user, round, batch, "identify_batch") for user in users]
+        for _, run in groupby(picked, key=lambda pair: len(pair[1])):
+            alike = list(run)
+            while alike:
+                now, alike = alike[:together], alike[together:]
+                if len(now) > 1:
+                    x, y = torch.stack([pair[0] for pair in now]), torch.stack([pair[1] for pair in now])
+                    found = group_scores(self.module, self.models, self.movements, x, y, gradients=gradients)
+                else:
+                    one = task_scores(self.module, self.models, self.movements, *now[0], gradients=gradients)
+                    found = one[0][None], one[1][None]
+                losses.append(found[0])
+                similarity.append(found[1])
+        return np.concatenate(losses), np.concatenate(similarity)
+
+    def train(
+        self,
+        row: int,
+        user: int,
+        task: int,
+        round: int,
+        clip: float,
+        noise_std: float,
+        learning_rate: float,
+        batch: int,
+        purpose: str,
+    ) -> tuple[float, float, int]:
+        """Write a user's new weights to `uploads[row]`; its mean norm, clipped fraction and rejected samples.
+
+        The user starts from the model of `task`, or from `base` when that is -1.
+        """
+        x, y = self._pick(user, round, batch, "train_batch")
+        noise = None
+        if noise_std > 0:
+            noise = self.noise(user, round, purpose, self.uploads.shape[1]) * noise_std
+        weights = self.base if task < 0 else self.models[task]
+        update = noised_step(self.module, weights, x, y, clip=clip, noise=noise, learning_rate=learning_rate)
+        self.uploads[row] = update.weights
+        return update.mean_norm, update.clipped_fraction, update.rejected
+
+    def evaluate(self, users: Sequence[int], tasks: Sequence[int]) -> tuple[Floats, Ints, Floats, Ints]:
+        """Training and test loss sums and numbers of right answers of `users` on their `tasks`, (n,) each."""
+        loss, right = np.zeros((2, len(users))), np.zeros((2, len(users)), np.int64)
+        for task in sorted(set(tasks)):
+            members = [i for i, k in enumerate(tasks) if k == task]
+            load_flat(self.module, self.models[task])
+            for half, (x, y, offsets) in enumerate(self._halves):
+                rows = [slice(offsets[users[i]], offsets[users[i] + 1]) for i in members]
+                found = sample_losses(self.module, torch.cat([x[r] for r in rows]), torch.cat([y[r] for r in rows]))
+                owner = np.repeat(members, [r.stop - r.start for r in rows])
+                loss[half] += np.bincount(owner, weights=found[0], minlength=len(users))
+                right[half] += np.bincount(owner[found[1]], minlength=len(users))
+        return loss[0], right[0], loss[1], right[1]
+
+    def _pick(self, user: int, round: int, batch: int, purpose: str) -> tuple[Tensor, Tensor]:
+        """A copy of a user's samples, or of `batch` of them drawn without replacement."""
+        all_x, all_y, offsets = self._halves[0]
+        rows = slice(int(offsets[user]), int(offsets[user + 1]))
+        x, y = all_x[rows], all_y[rows]
+        if 0 < batch < len(y):
+            chosen = torch.from_numpy(generator(self.seed, purpose, user=user, round=round).permutation(len(y))[:batch])
+            return x[chosen], y[chosen]
+        # Copied, because the last bits of a product may depend on where in memory it starts.
+        return x.clone(), y.clone()

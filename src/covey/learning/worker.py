@@ -1,0 +1,184 @@
+"""Worker processes: each holds its own module and does one call at a time on shared arrays."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import traceback
+from collections.abc import Iterator, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import nn
+
+from covey.errors import CoveyError, ScenarioError
+from covey.learning.shared import Handle, SharedArrays
+from covey.learning.threads import tune_allocator
+from covey.learning.work import NoiseFunction, Work
+
+#: A method of `Work` and its arguments.
+Call = tuple[str, tuple[Any, ...]]
+
+
+class Workers:
+    """So many processes, each with a copy of `module`, on the arrays behind `arrays`."""
+
+    def __init__(self, count: int, module: nn.Module, arrays: Handle, seed: int, noise: NoiseFunction) -> None:
+        try:
+            package = pickle.dumps((module, seed, noise))
+        except (pickle.PicklingError, AttributeError, TypeError) as error:
+            raise ScenarioError(
+                f"the module or the noise function cannot be sent to worker processes ({error}); define its class at"
+                " the top level of a file that can be imported, or use 1 worker"
+            ) from error
+        self._processes: list[SpawnProcess] = []
+        self._connections: list[Connection] = []
+        self._greeted = False
+        context = get_context("spawn")
+        try:
+            for _ in range(count):
+                ours, theirs = context.Pipe()
+                process = context.Process(target=_serve, args=(theirs, package, arrays), daemon=True)
+                with _interrupts_blocked():
+                    process.start()
+                self._processes.append(process)
+                self._connections.append(ours)
+                theirs.close()
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, calls: Sequence[Call], costs: Sequence[float], uploads: Handle | None = None) -> list[Any]:
+        """The results of `calls` in their order; the costliest are started first.
+
+        `uploads` is where calls of `train` write.
+        """
+        try:
+            if not self._greeted:
+                for index in range(len(self._processes)):
+                    self._receive(index)
+                self._greeted = True
+            return self._deal(calls, costs, uploads)
+        except BaseException:
+            # Answers to these calls would otherwise be taken for answers to the next.
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End all processes at once; there is nothing they could lose."""
+        for process in self._processes:
+            process.terminate()
+        for process, connection in zip(self._processes, self._connections, strict=True):
+            process.join()
+            connection.close()
+        self._processes, self._connections = [], []
+
+    def _deal(self, calls: Sequence[Call], costs: Sequence[float], uploads: Handle | None) -> list[Any]:
+        results: list[Any] = [None] * len(calls)
+        left = list(np.argsort(costs, kind="stable"))
+        busy: dict[int, int] = {}
+        idle = list(range(len(self._processes)))
+        while left or busy:
+            while left and idle:
+                worker, number = idle.pop(), int(left.pop())
+                self._send(worker, (*calls[number], uploads))
+                busy[worker] = number
+            places = {self._connections[worker]: worker for worker in busy}
+            gone = {self._processes[worker].sentinel: worker for worker in busy}
+            for event in wait([*places, *gone]):
+                worker = places[event] if isinstance(event, Connection) else gone[event]  # type: ignore[index]
+                if worker in busy:
+                    results[busy.pop(worker)] = self._receive(worker)
+                    idle.append(worker)
+        return results
+
+    def _send(self, worker: int, message: tuple[Any, ...]) -> None:
+        try:
+            self._connections[worker].send(message)
+        except OSError:
+            self._report_end(worker)
+
+    def _receive(self, worker: int) -> Any:
+        try:
+            wait([self._connections[worker], self._processes[worker].sentinel])
+            if not self._connections[worker].poll():
+                raise EOFError
+            error, answer = self._connections[worker].recv()
+        except (EOFError, OSError):
+            self._report_end(worker)
+        if error is not None:
+            raise error
+        return answer
+
+    def _report_end(self, worker: int) -> NoReturn:
+        process = self._processes[worker]
+        process.join()
+        code = process.exitcode or 0
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        advice = (
+            "the machine may be out of memory: use fewer workers"
+            if self._greeted
+            else "a script that starts workers must do so under: if __name__ == '__main__'"
+        )
+        raise CoveyError(f"worker process {worker} {how} while it was needed; {advice}, or use 1 worker") from None
+
+
+@contextlib.contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Processes started inside never see Ctrl-C: their parent does, and ends them."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _serve(connection: Connection, package: bytes, handle: Handle) -> None:
+    """Answer calls until the parent is gone: with (None, result), or with (error, None)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    tune_allocator()
+    try:
+        module, seed, noise = pickle.loads(package)
+        shared = SharedArrays.attach(handle)
+        work = Work(module, shared.arrays, seed, noise)
+        uploads: SharedArrays | None = None
+        connection.send((None, None))
+        while True:
+            method, arguments, target = connection.recv()
+            try:
+                if target is not None and (uploads is None or uploads.handle != target):
+                    uploads = SharedArrays.attach(target)
+                    work.uploads = uploads.arrays["uploads"]
+                answer = (None, getattr(work, method)(*arguments))
+            except Exception as error:
+                answer = (_sendable(error), None)
+            connection.send(answer)
+    except (EOFError, OSError):
+        pass  # the parent is gone
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            connection.send((_sendable(error), None))
+    finally:
+        # Without the interpreter's own clean-up, which would complain about arrays still in use.
+        os._exit(0)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error itself with its traceback as a note, or its text where it cannot be sent."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        error = pickle.loads(pickle.dumps(error))
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(f"In a worker process:\n{text}")
+    return error

@@ -10,9 +10,9 @@ from covey.seeding import PURPOSES, generator
 
 def test_same_arguments_same_stream_any_difference_another() -> None:
     seen = set()
-    for seed, purpose, user, round in itertools.product((0, 1), ("noise", "fading"), (0, 1), (0, 1)):
-        first = generator(seed, purpose, user=user, round=round).integers(2**62)
-        assert first == generator(seed, purpose, user=user, round=round).integers(2**62)
+    for seed, purpose, user, turn in itertools.product((0, 1), ("noise", "fading"), (0, 1), (0, 1)):
+        first = generator(seed, purpose, user=user, round=turn).integers(2**62)
+        assert first == generator(seed, purpose, user=user, round=turn).integers(2**62)
         seen.add(first)
     assert len(seen) == 16
 

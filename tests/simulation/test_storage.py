@@ -18,7 +18,9 @@ from covey.simulation.record import USER_FIELDS
 def files(history, folder) -> dict[str, bytes]:
     folder.mkdir()
     storage.write_results(history, folder, {})
-    return {name: (folder / name).read_bytes() for name in ("rounds.csv", "users.csv", "models.safetensors", "summary.json")}
+    return {
+        name: (folder / name).read_bytes() for name in ("rounds.csv", "users.csv", "models.safetensors", "summary.json")
+    }
 
 
 def test_a_resumed_run_ends_exactly_like_an_uninterrupted_one(quick, quick_history, tmp_path) -> None:
@@ -61,7 +63,11 @@ def test_infinite_and_missing_values_stay_valid_json(tmp_path) -> None:
 def test_another_scenario_seed_or_policy_is_not_resumed(quick, tmp_path) -> None:
     with Simulation(quick, "greedy", seed=0) as simulation:
         storage.save_checkpoint(simulation, tmp_path)
-    for other in ((quick, "greedy", 1), (quick, "random", 0), (load_scenario("quick", ["training.clip=2"]), "greedy", 0)):
+    for other in (
+        (quick, "greedy", 1),
+        (quick, "random", 0),
+        (load_scenario("quick", ["training.clip=2"]), "greedy", 0),
+    ):
         with Simulation(other[0], other[1], seed=other[2]) as simulation, pytest.raises(ResumeError, match="another"):
             storage.restore_checkpoint(simulation, tmp_path)
 
@@ -84,7 +90,9 @@ def test_a_folder_with_a_run_is_not_overwritten_by_accident(quick, tmp_path) -> 
     storage.prepare_folder(tmp_path, overwrite=True)
 
 
-@pytest.mark.parametrize(("code", "words"), [(errno.ENOSPC, "disk is full"), (errno.EROFS, "read-only"), (errno.EACCES, "may not write")])
+@pytest.mark.parametrize(
+    ("code", "words"), [(errno.ENOSPC, "disk is full"), (errno.EROFS, "read-only"), (errno.EACCES, "may not write")]
+)
 def test_a_failed_write_keeps_the_old_file_and_says_why(code, words, tmp_path, monkeypatch) -> None:
     target = tmp_path / "summary.json"
     target.write_bytes(b"old")

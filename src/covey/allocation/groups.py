@@ -52,8 +52,10 @@ def _joinable(
     member = groups >= 0
     # (G, B, B): power that the group's user of station q (axis 1) leaves at station p (axis 2).
     power = np.where(member[:, :, None], received_w[groups], 0.0)
-    own = np.einsum("gqq->gq", power)
-    interference = power.sum(axis=1) - own
+    diagonal = np.arange(groups.shape[1])
+    own = power[:, diagonal, diagonal]
+    power[:, diagonal, diagonal] = 0.0
+    interference = power.sum(axis=1)
     slack = np.where(member, own / min_sinr - noise_w - interference, np.inf)
     own_ok = received_w[choices, b] >= min_sinr * (noise_w + interference[:, b, None])
     others_ok = np.all(received_w[choices][None, :, :] <= slack[:, None, :], axis=2)

@@ -10,7 +10,7 @@ import numpy as np
 from covey.allocation.arrays import BoolArray
 from covey.allocation.exact import exact_association
 from covey.allocation.groups import TooLargeError
-from covey.association.filling import settled
+from covey.association.filling import selected_samples, settled
 from covey.association.observation import Observation
 from covey.errors import PolicyError
 
@@ -66,6 +66,6 @@ class ExactPolicy:
             ) from error
         planned = best.station == np.arange(len(observation.capable))[:, None]
         selected = settled(observation, planned)
-        served = float(samples[selected.any(axis=0)].sum())
-        self.record.append(ExactRecord(observation.round, best.status, best.objective, best.bound, served))
+        reached = selected_samples(observation, selected)
+        self.record.append(ExactRecord(observation.round, best.status, best.objective, best.bound, reached))
         return selected

@@ -45,7 +45,7 @@ def settled(observation: Observation, selected: BoolArray) -> BoolArray:
     plan = Admission.of_plan(observation, matching.station, matching.block)
     fill(plan, observation, np.asarray(observation.samples * gain_shares(observation)))
     larger, _ = survivors(observation, plan.selected)
-    return larger if _samples(observation, larger) > _samples(observation, kept) else kept
+    return max(kept, larger, key=lambda s: selected_samples(observation, s))
 
 
 def survivors(observation: Observation, selected: BoolArray) -> tuple[BoolArray, BlockAssignment]:
@@ -67,5 +67,6 @@ def survivors(observation: Observation, selected: BoolArray) -> tuple[BoolArray,
         selected = served
 
 
-def _samples(observation: Observation, selected: BoolArray) -> float:
+def selected_samples(observation: Observation, selected: BoolArray) -> float:
+    """Samples of the users that a selection (B, U) names."""
     return float(observation.samples[selected.any(axis=0)].sum())

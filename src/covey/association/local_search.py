@@ -6,7 +6,7 @@ import numpy as np
 
 from covey.allocation.arrays import BoolArray, FloatArray, IntArray
 from covey.association.admission import Admission
-from covey.association.filling import fill, gain_shares, settled
+from covey.association.filling import fill, gain_shares, selected_samples, settled
 from covey.association.observation import Observation
 from covey.association.policies import greedy_plan
 
@@ -27,6 +27,7 @@ def local_search(observation: Observation, rng: np.random.Generator) -> BoolArra
     as many samples, with at most as many broadcasts where equal, is kept.
     """
     plan = greedy_plan(observation)
+    improvements = [plan]
     shares = gain_shares(observation)
     idle = 0
     for _ in range(_STEPS):
@@ -36,10 +37,24 @@ def local_search(observation: Observation, rng: np.random.Generator) -> BoolArra
         for user in _related(plan, observation.identities, rng):
             trial.remove(int(user))
         fill(trial, observation, _random_order(observation, shares, rng), float(rng.choice(_REUSE_BONUSES)))
-        idle = 0 if trial.value > plan.value else idle + 1
+        if trial.value > plan.value:
+            improvements.append(trial)
+            idle = 0
+        else:
+            idle += 1
         if trial.value >= plan.value:
             plan = trial
-    return settled(observation, plan.selected)
+    return _best_settled(observation, improvements)
+
+
+def _best_settled(observation: Observation, improvements: list[Admission]) -> BoolArray:
+    """The best selection after the block matching had its say; `improvements` rise in value."""
+    best = np.zeros(observation.eligible.shape, dtype=bool)
+    for plan in reversed(improvements):
+        if plan.served_samples <= selected_samples(observation, best):
+            break
+        best = max(best, settled(observation, plan.selected), key=lambda s: selected_samples(observation, s))
+    return best
 
 
 def _related(plan: Admission, identities: IntArray, rng: np.random.Generator) -> IntArray:

@@ -117,5 +117,9 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}: {_text(item)}" for key, item in value.items())
     if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(_text(item) for item in value) + "]" if not value or not isinstance(value[0], dict) else "\n".join(_text(item) for item in value)
+        return (
+            "[" + ", ".join(_text(item) for item in value) + "]"
+            if not value or not isinstance(value[0], dict)
+            else "\n".join(_text(item) for item in value)
+        )
     return str(value)

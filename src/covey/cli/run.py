@@ -32,7 +32,6 @@ from covey.simulation.storage import (
 )
 
 
-
 def run(
     scenario: Annotated[
         str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file. With --resume it may be left out.")
@@ -40,7 +39,9 @@ def run(
     policy: Annotated[
         str, typer.Option(help="Who decides which users are served: random, nearest, greedy, local_search, exact.")
     ] = "greedy",
-    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds to play; the scenario's own when not given.")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds to play; the scenario's own when not given.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in the run.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; runs/SCENARIO-POLICY-seedS when not given.")
@@ -92,10 +93,10 @@ def run(
             save_checkpoint(simulation, folder)
         started = time.perf_counter()
         interrupted = _play(simulation, folder, notes)
-        extra = {"versions": versions(), "wall_seconds": round(time.perf_counter() - started, 3)}
+        seconds = time.perf_counter() - started
         history = simulation.history
-    write_results(history, folder, extra)
-    write_report(history, folder, extra["versions"], write_atomically)
+    write_results(history, folder, {"versions": versions(), "wall_seconds": round(seconds, 3)})
+    write_report(history, folder, versions(), write_atomically)
     console.print(summary_table(history))
     console.print(f"Results in [bold]{folder}[/]: open {folder / 'report.html'}", highlight=False, soft_wrap=True)
     if as_json and not quiet:
@@ -111,21 +112,18 @@ def _play(simulation: Simulation, folder: Path, console: Console) -> bool:
     """Play the remaining rounds with a progress bar; True when interrupted."""
     history = simulation.history
     columns = (
-        TextColumn("[bold]{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[now]}"),
+        TextColumn("[bold]{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("{task.fields[now]}"),
         TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=console, transient=False, disable=console.quiet) as progress, _interruptible():
         bar = progress.add_task(
-            f"{history.scenario.name} / {history.policy}", total=history.rounds, completed=len(history.records), now=""
+            history.scenario.name, total=history.rounds, completed=len(history.records), now=""
         )
         try:
             while not simulation.done:
                 record = simulation.play()
                 save_checkpoint(simulation, folder)
-                now = (
-                    f"loss {record.loss:.3f}  accuracy {record.accuracy:.2f}"
-                    f"  clustered {record.clustering_accuracy:.2f}  served {record.served}"
-                )
+                now = f"loss {record.loss:.2f}, grouped {record.clustering_accuracy:.0%}, served {record.served}"
                 progress.update(bar, advance=1, now=now)
         except KeyboardInterrupt:
             return True
@@ -183,5 +181,3 @@ def _sensible_workers(scenario: Scenario) -> int:
         return 1
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, scenario.network.users)
-
-

@@ -2,7 +2,7 @@
 
 from covey.learning.aggregate import aggregate_models, screen
 from covey.learning.clip import ClippedSum, clipped_gradient_sum
-from covey.learning.engine import Engine, Evaluation, NoiseFunction, TrainResult
+from covey.learning.engine import Engine, Evaluation, TrainResult
 from covey.learning.identify import (
     adjusted_rand_index,
     clustering_accuracy,
@@ -22,6 +22,7 @@ from covey.learning.models import (
 )
 from covey.learning.steps import LocalUpdate, evaluate, noised_step, task_scores
 from covey.learning.threads import one_thread, tune_allocator
+from covey.learning.work import NoiseFunction
 
 __all__ = [
     "ClippedSum",

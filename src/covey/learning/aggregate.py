@@ -67,7 +67,7 @@ def _check(uploads: Array, task: Index, station: Index, samples: Index, models: 
     for name, values, limit in (("task", task, len(models)), ("station", station, stations)):
         if values.shape != (count,):
             raise ValueError(f"{name} has shape {values.shape} for {count} uploads; give one number for each")
-        if count and not (0 <= values.min() and values.max() < limit):
+        if count and not (values.min() >= 0 and values.max() < limit):
             raise ValueError(f"{name} has numbers from {values.min()} to {values.max()}; allowed are 0 to {limit - 1}")
     if samples.shape != (count,) or (count and samples.min() < 1):
         raise ValueError(f"samples must be {count} numbers of at least 1, one for each upload")

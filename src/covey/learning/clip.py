@@ -62,9 +62,10 @@ def _clipped_sum(way: Way, x: Tensor, y: Tensor, clip: float, chunk: int | None,
     # Small clipping norms are multiplied in float64 at the end, where nothing underflows.
     unit = min(clip, 1.0)
     margin = 1 + 16 * torch.finfo(x.dtype).eps
+    length = chunk or way.chunk
     norms, losses, rejected = [], [], 0
     with way, np.errstate(divide="ignore", invalid="ignore"):
-        for part_x, part_y in zip(x.split(chunk or way.chunk), y.split(chunk or way.chunk), strict=True):
+        for part_x, part_y in zip(torch.split(x, length), torch.split(y, length), strict=True):
             squares, part_losses = way.run(part_x, part_y)
             part_norms = np.sqrt(squares)
             factors = np.minimum(clip / unit / margin / part_norms, min(1 / unit, 1e30))

@@ -19,7 +19,7 @@ from covey.learning.models import check_module, count_weights
 from covey.learning.shared import Handle, SharedArrays
 from covey.learning.threads import one_thread
 from covey.learning.work import NoiseFunction, Work
-from covey.learning.worker import Call, Workers
+from covey.learning.worker import Call, Workers, pack
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -95,7 +95,9 @@ class Engine:
         self, module: nn.Module, data: UserArrays, *, tasks: int, workers: int = 1, seed: int, noise: NoiseFunction
     ) -> None:
         if workers < 1:
-            raise ScenarioError(f"workers is {workers}; use 1 to compute in this process, or more for as many processes")
+            raise ScenarioError(
+                f"workers is {workers}; use 1 to compute in this process, or more for as many processes"
+            )
         check_module(module, data.x.shape[1:])
         if next(module.parameters()).dtype != torch.float32:
             raise ScenarioError("the module's weights are not float32; convert it with module.float()")
@@ -119,12 +121,13 @@ class Engine:
             self._arrays = given | {name: np.zeros(shape, kind) for name, (shape, kind) in made.items()}
             self._work = Work(module, self._arrays, seed, noise)
             return
+        given["package"] = pack(module, seed, noise)
         try:
             shared = self._resources.make(made | {name: (array.shape, array.dtype) for name, array in given.items()})
             self._arrays = shared.arrays
             for name, array in given.items():
                 self._arrays[name][...] = array
-            self._resources.workers = Workers(workers, module, shared.handle, seed, noise)
+            self._resources.workers = Workers(workers, shared.handle)
         except BaseException:
             self.close()
             raise
@@ -182,7 +185,9 @@ class Engine:
         start = self._starting_tasks(users, tasks, base)
         for name, values in (("clip", clip), ("noise_std", noise_std)):
             if np.shape(values) != users.shape:
-                raise ValueError(f"{name} has shape {np.shape(values)} for {len(users)} users; give one number for each")
+                raise ValueError(
+                    f"{name} has shape {np.shape(values)} for {len(users)} users; give one number for each"
+                )
         calls: list[Call] = [
             ("train", (row, int(user), int(start[row]), round, float(clip[row]), float(noise_std[row])))
             for row, user in enumerate(users)
@@ -211,7 +216,7 @@ class Engine:
         return self._arrays
 
     def _starting_tasks(self, users: Ints, tasks: Ints | None, base: Weights | None) -> Ints:
-        if len(users) and not (0 <= users.min() and users.max() < self.users):
+        if len(users) and not (users.min() >= 0 and users.max() < self.users):
             raise ValueError(f"users must be numbers from 0 to {self.users - 1}")
         if (tasks is None) == (base is None):
             raise ValueError("give either tasks or base: users start from the model of their task, or all from one")
@@ -221,7 +226,7 @@ class Engine:
             self._open()["base"][...] = base
             return np.full(len(users), -1)
         assert tasks is not None
-        if tasks.shape != users.shape or (len(users) and not (0 <= tasks.min() and tasks.max() < self.tasks)):
+        if tasks.shape != users.shape or (len(users) and not (tasks.min() >= 0 and tasks.max() < self.tasks)):
             raise ValueError(f"tasks must be {len(users)} numbers from 0 to {self.tasks - 1}, one for each user")
         return tasks
 

@@ -39,7 +39,8 @@ def identities_from_scores(
     usable = np.isfinite(losses)
     # With a weight of 1 the loss is out of the score, but not the rule that it has to be finite.
     score = np.where(usable, weight * similar - (1 - weight) * np.where(usable, losses, 0.0), -np.inf)
-    return score.argmax(1)
+    identities: Ints = score.argmax(1)
+    return identities
 
 
 def random_identities(users: int, tasks: int, rng: np.random.Generator) -> Ints:
@@ -69,7 +70,8 @@ def kmeans_identities(
         points = _same_distances(local_models)
         means = KMeans(min(tasks, len(points)), n_init=_KMEANS_STARTS, random_state=int(rng.integers(2**31)))
         clusters = means.fit(points).labels_.astype(np.int64)
-    return _best_match(_counts(clusters, current, tasks))[clusters]
+    identities: Ints = _best_match(_counts(clusters, current, tasks))[clusters]
+    return identities
 
 
 def clustering_accuracy(identities: Ints, groups: Ints) -> float:
@@ -101,7 +103,7 @@ def _counts(rows: Ints, columns: Ints, size: int) -> Ints:
     """How often each pair of labels occurs, (size, size)."""
     if rows.shape != columns.shape:
         raise ValueError(f"labels of {rows.shape} and {columns.shape} users cannot be compared; give one for each user")
-    if rows.size and not (0 <= min(rows.min(), columns.min()) and max(rows.max(), columns.max()) < size):
+    if rows.size and not (min(rows.min(), columns.min()) >= 0 and max(rows.max(), columns.max()) < size):
         raise ValueError(f"labels must be numbers from 0 to {size - 1}")
     table = np.zeros((size, size), dtype=np.int64)
     np.add.at(table, (rows, columns), 1)

@@ -86,7 +86,9 @@ def _check_outputs(module: nn.Module, sample_shape: Shape, classes: int | None, 
             together = module(probe)
             alone = torch.cat([module(probe[i : i + 1]) for i in range(3)])
         except RuntimeError as error:
-            raise ScenarioError(f"the module does not accept samples of shape {tuple(sample_shape)}: {error}") from error
+            raise ScenarioError(
+                f"the module does not accept samples of shape {tuple(sample_shape)}: {error}"
+            ) from error
     if together.dim() != 2 or (classes is not None and together.shape[1] != classes):
         wanted = "classes" if classes is None else classes
         raise ScenarioError(f"the module returns shape {tuple(together.shape)} for 3 samples; return (3, {wanted})")
@@ -136,14 +138,15 @@ def flatten(module: nn.Module) -> npt.NDArray[np.float32]:
 
 def load_flat(module: nn.Module, weights: npt.NDArray[np.floating]) -> None:
     """Copy `weights` (D,) into the module's parameters, which stay where they are in memory."""
+    parameters = list(module.parameters())
+    if weights.shape != (sum(p.numel() for p in parameters),):
+        raise ValueError(f"weights have shape {weights.shape}, but the module has {count_weights(module)} weights")
     source = torch.from_numpy(weights if weights.flags.writeable else weights.copy())
     start = 0
     with torch.no_grad():
-        for parameter in module.parameters():
+        for parameter in parameters:
             parameter.copy_(source[start : start + parameter.numel()].view_as(parameter))
             start += parameter.numel()
-    if weights.shape != (start,):
-        raise ValueError(f"weights have shape {weights.shape}, but the module has {start} weights")
 
 
 def _build_softmax(model: schema.Model, sample_shape: Shape, classes: int) -> nn.Module:

@@ -55,13 +55,12 @@ class SharedArrays:
         return cls(SharedMemory(handle.name), handle.layout, owner=False)
 
     def close(self) -> None:
-        """Let go of the arrays, and remove the block if this process made it."""
+        """Let go of the arrays, which nobody may use any more, and remove the block if this process made it."""
         self.arrays.clear()
         if self._owner:
             self._owner = False
-            # The name goes first: memory that is still in use somewhere goes with its last user.
             self._block.unlink()
-            self._block.close()
+        self._block.close()
 
 
 def _check_space(size: int) -> None:

@@ -88,7 +88,7 @@ def sample_losses(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Floats, npt.
     length = max(32, _FORWARD_ELEMENTS // x[0].numel())
     losses, right = [], []
     with torch.no_grad():
-        for part_x, part_y in zip(x.split(length), y.split(length), strict=True):
+        for part_x, part_y in zip(torch.split(x, length), torch.split(y, length), strict=True):
             if part_x.dim() == 4:
                 part_x = part_x.contiguous(memory_format=torch.channels_last)
             outputs = module(part_x)

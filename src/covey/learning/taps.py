@@ -16,7 +16,7 @@ ways to treat it, and the cheapest is chosen from the shapes:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +47,7 @@ def row_squares(matrix: Tensor) -> npt.NDArray[np.float64]:
         torch.linalg.vector_norm(matrix[:, head:] if head else matrix, dim=1, dtype=torch.float64).numpy() ** 2
     )
     if head:
-        parts = torch.linalg.vector_norm(matrix[:, :head].unflatten(1, (-1, _SQUARES_PER_SUM)), dim=2)
+        parts = torch.linalg.vector_norm(matrix[:, :head].reshape(len(matrix), -1, _SQUARES_PER_SUM), dim=2)
         squares += np.square(parts.numpy(), dtype=np.float64).sum(1)
     return squares
 
@@ -107,7 +107,7 @@ class Tap:
             self.squares = row_squares(gradients) * (row_squares(inputs) + (self.bias is not None))
             return
         gradients = self.positions_last(gradients)
-        samples, positions, width = gradients.shape
+        positions, width = gradients.shape[1:]
         depth = self.layer.weight[0].numel()
         if positions * positions * (depth + width) < _ELEMENT_COST * depth * width:
             self._pair = self.columns(inputs), gradients
@@ -125,10 +125,10 @@ class Tap:
     def add(self, factors: Tensor, rejected: npt.NDArray[np.bool_] | None, total: Tensor) -> None:
         """Add the chunk's gradients times `factors` (n,) to `total` (D,), without the `rejected` rows (n,)."""
         if rejected is not None:
-            # A factor of 0 is not enough: 0 x inf is not a number.
-            for rows in (self._formed, self._bias_rows, *(self._pair or ())):
-                if rows is not None:
-                    rows[torch.from_numpy(rejected)] = 0.0
+            # A factor of 0 is not enough: 0 x inf is not a number. Inputs may be the caller's, so nothing is in place.
+            self._formed, self._bias_rows = _blank(self._formed, rejected), _blank(self._bias_rows, rejected)
+            if self._pair is not None:
+                self._pair = _blank(self._pair[0], rejected), _blank(self._pair[1], rejected)
         if self._formed is not None:
             total[self.weight].add_(self.place_formed(factors @ self._formed.flatten(1)))
         elif self._pair is not None and self._pair[1].dim() == 2:
@@ -147,8 +147,8 @@ class Tap:
         """Write the gradients of the groups to their place in `rows` (n / group, D)."""
         if self._formed is not None:
             rows[:, self.weight] = self.place(self._formed)
-            if self.bias is not None:
-                rows[:, self.bias] = self._bias_rows
+        if self._bias_rows is not None and self.bias is not None:
+            rows[:, self.bias] = self._bias_rows
 
     def finish(self, total: Tensor) -> None:
         """Add what was kept since the last call to `total` (D,)."""
@@ -285,7 +285,7 @@ class ConvTap(Tap):
 
     def place(self, matrix: Tensor) -> Tensor:
         """Matrices (..., p, kernel x channels) as (..., p, channels, kernel), flat."""
-        return matrix.unflatten(-1, (*self.layer.kernel_size, -1)).movedim(-1, -3).flatten(-4)
+        return matrix.reshape(*matrix.shape[:-1], *self.layer.kernel_size, -1).movedim(-1, -3).flatten(-4)
 
     def place_formed(self, row: Tensor) -> Tensor:
         """One flat row of `form`, in either of its two orders, as (p, channels, kernel), flat."""
@@ -299,6 +299,17 @@ class ConvTap(Tap):
             (height - layer.dilation[0] * (layer.kernel_size[0] - 1) - 1) // layer.stride[0] + 1,
             (width - layer.dilation[1] * (layer.kernel_size[1] - 1) - 1) // layer.stride[1] + 1,
         )
+
+
+@overload
+def _blank(rows: Tensor, rejected: npt.NDArray[np.bool_]) -> Tensor: ...
+@overload
+def _blank(rows: None, rejected: npt.NDArray[np.bool_]) -> None: ...
+def _blank(rows: Tensor | None, rejected: npt.NDArray[np.bool_]) -> Tensor | None:
+    """A copy of `rows` with zeros where `rejected`."""
+    if rows is None:
+        return None
+    return rows.masked_fill(torch.from_numpy(rejected).view(-1, *[1] * (rows.dim() - 1)), 0.0)
 
 
 def _few(elements: int, samples: int) -> list[slice]:

@@ -80,7 +80,7 @@ class Tapped(Way):
 
     def __enter__(self) -> Self:
         for tap in self.taps:
-            tap.layer.forward = tap.forward  # type: ignore[method-assign]
+            tap.layer.forward = tap.forward  # type: ignore[method-assign, assignment]
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -120,7 +120,9 @@ class Tapped(Way):
             squares, _ = self.run(x, y)
             self.add(weights, None, total)
             self.finish(total)
-        return _close(total, weights @ truth) and _close(torch.from_numpy(squares), torch.from_numpy(row_squares(truth)))
+        return _close(total, weights @ truth) and _close(
+            torch.from_numpy(squares), torch.from_numpy(row_squares(truth))
+        )
 
     def choose_chunk(self) -> None:
         """Set `chunk` from the sizes that the taps saw in the last pass."""
@@ -167,7 +169,7 @@ class OneByOne(Way):
     def group_rows(self, x: Tensor, y: Tensor, group: int) -> tuple[Tensor, Tensor]:
         """Gradients of the mean loss of every `group` samples in a row, (n / group, D), and losses (n,)."""
         rows, losses = self.gradients(self.module, x, y)
-        return rows.unflatten(0, (-1, group)).mean(1), losses
+        return rows.view(-1, group, rows.shape[1]).mean(1), losses
 
 
 _known: weakref.WeakKeyDictionary[nn.Module, tuple[tuple[object, ...], Way]] = weakref.WeakKeyDictionary()

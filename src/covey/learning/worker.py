@@ -14,6 +14,7 @@ from multiprocessing.context import SpawnProcess
 from typing import Any, NoReturn
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -26,17 +27,21 @@ from covey.learning.work import NoiseFunction, Work
 Call = tuple[str, tuple[Any, ...]]
 
 
-class Workers:
-    """So many processes, each with a copy of `module`, on the arrays behind `arrays`."""
+def pack(module: nn.Module, seed: int, noise: NoiseFunction) -> npt.NDArray[np.uint8]:
+    """What every worker gets a copy of, as bytes."""
+    try:
+        return np.frombuffer(pickle.dumps((module, seed, noise)), np.uint8)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ScenarioError(
+            f"the module or the noise function cannot be sent to worker processes ({error}); define its class at the"
+            " top level of a file that can be imported, or use 1 worker"
+        ) from error
 
-    def __init__(self, count: int, module: nn.Module, arrays: Handle, seed: int, noise: NoiseFunction) -> None:
-        try:
-            package = pickle.dumps((module, seed, noise))
-        except (pickle.PicklingError, AttributeError, TypeError) as error:
-            raise ScenarioError(
-                f"the module or the noise function cannot be sent to worker processes ({error}); define its class at"
-                " the top level of a file that can be imported, or use 1 worker"
-            ) from error
+
+class Workers:
+    """So many processes on the shared arrays behind `arrays`, which hold a `pack` under the name package."""
+
+    def __init__(self, count: int, arrays: Handle) -> None:
         self._processes: list[SpawnProcess] = []
         self._connections: list[Connection] = []
         self._greeted = False
@@ -44,7 +49,7 @@ class Workers:
         try:
             for _ in range(count):
                 ours, theirs = context.Pipe()
-                process = context.Process(target=_serve, args=(theirs, package, arrays), daemon=True)
+                process = context.Process(target=_serve, args=(theirs, arrays), daemon=True)
                 with _interrupts_blocked():
                     process.start()
                 self._processes.append(process)
@@ -142,14 +147,14 @@ def _interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(connection: Connection, package: bytes, handle: Handle) -> None:
+def _serve(connection: Connection, handle: Handle) -> None:
     """Answer calls until the parent is gone: with (None, result), or with (error, None)."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     tune_allocator()
     try:
-        module, seed, noise = pickle.loads(package)
         shared = SharedArrays.attach(handle)
+        module, seed, noise = pickle.loads(shared.arrays["package"].tobytes())
         work = Work(module, shared.arrays, seed, noise)
         uploads: SharedArrays | None = None
         connection.send((None, None))
@@ -157,9 +162,12 @@ def _serve(connection: Connection, package: bytes, handle: Handle) -> None:
             method, arguments, target = connection.recv()
             try:
                 if target is not None and (uploads is None or uploads.handle != target):
+                    del work.uploads
+                    if uploads is not None:
+                        uploads.close()
                     uploads = SharedArrays.attach(target)
                     work.uploads = uploads.arrays["uploads"]
-                answer = (None, getattr(work, method)(*arguments))
+                answer: tuple[Exception | None, Any] = (None, getattr(work, method)(*arguments))
             except Exception as error:
                 answer = (_sendable(error), None)
             connection.send(answer)

@@ -30,9 +30,7 @@ def sensitivity(clip: ArrayLike, adjacency: Adjacency = "replace_one") -> NDArra
     return factor * np.asarray(clip, dtype=np.float64)
 
 
-def release_rho(
-    clip: ArrayLike, noise_std: ArrayLike, adjacency: Adjacency = "replace_one"
-) -> NDArray[np.float64]:
+def release_rho(clip: ArrayLike, noise_std: ArrayLike, adjacency: Adjacency = "replace_one") -> NDArray[np.float64]:
     """zCDP cost of one release, broadcast over users; infinite where `noise_std` is 0.
 
     With clip = M / X_i and replace-one adjacency this is rho_i = 2 (M / (X_i std_i))^2.

@@ -169,8 +169,11 @@ def _lag(history: History, summary: Summary, group: int, accuracy: np.ndarray[An
     own = float(np.mean([user["served_rounds"] for user in members]))
     mean = float(history.served_rounds.mean())
     wrong = sum(not user["identity_right"] for user in members)
+    tasks = {task["task"] for task in summary["tasks"] if task["group"] == group}
+    guests = sum(user["identity"] in tasks and user["group"] != group for user in summary["users"])
     return (
         f"Group {group} lags with an accuracy of {percent(float(accuracy[group]))} against {percent(overall)} over all:"
         f" its {count(len(members), 'user')} were served in {own:.1f} rounds each (all users: {mean:.1f}), and"
-        f" {wrong if wrong else 'none'} of them {'has' if wrong == 1 else 'have'} a wrong identity."
+        f" {wrong if wrong else 'none'} of them {'has' if wrong == 1 else 'have'} a wrong identity;"
+        f" {count(guests, 'user')} of other groups {'shares' if guests == 1 else 'share'} its model."
     )

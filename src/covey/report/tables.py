@@ -72,6 +72,7 @@ def _table(sheet: Sheet, ascii_only: bool) -> Table:
         title_style="bold",
         header_style="bold",
         box=SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
         pad_edge=False,
     )
     for index, head in enumerate(sheet.heads):

@@ -18,9 +18,7 @@ from covey.errors import ScenarioError
 from covey.scenario.schema import Scenario
 
 #: Presets that come with covey: name to TOML file.
-PRESETS: dict[str, Path] = {
-    path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.toml"))
-}
+PRESETS: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.toml"))}
 
 
 def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:

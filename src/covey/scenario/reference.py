@@ -59,7 +59,9 @@ def _type_name(annotation: Any) -> str:
         return "list of " + _type_name(arguments[0])
     if origin is dict:
         return "table of " + _type_name(arguments[1])
-    return {"str": "text", "float": "number", "int": "integer"}.get(getattr(annotation, "__name__", ""), str(annotation))
+    return {"str": "text", "float": "number", "int": "integer"}.get(
+        getattr(annotation, "__name__", ""), str(annotation)
+    )
 
 
 if __name__ == "__main__":

@@ -34,7 +34,8 @@ class Network(Section):
     area_m: tuple[Positive, Positive] = Field((500.0, 500.0), description="Width and height of the area in metres.")
     min_distance_m: Positive = Field(10.0, description="Smallest user-station distance used by the path loss, metres.")
     tasks_per_station: Count = Field(
-        3, description="Tasks each station can run: station b gets b, b+1, ... modulo K. Ignored when task_sets is given."
+        3,
+        description="Tasks each station can run: station b gets b, b+1, ... modulo K. Ignored when task_sets is given.",
     )
     task_sets: tuple[tuple[int, ...], ...] | None = Field(
         None, description="Tasks of each station, one list per station, e.g. [[0,1],[1,2]]; replaces tasks_per_station."
@@ -119,7 +120,9 @@ class Radio(Section):
     block_bandwidth_hz: Positive = Field(1.0e6, description="Bandwidth of one resource block in Hz, B^U.")
     noise_dbm_per_block: Finite = Field(-90.0, description="Receiver noise in one resource block, dBm.")
     min_rate_bps: Positive = Field(1.0e6, description="Uplink rate floor in bit/s, gamma_T of (11d).")
-    downlink_limit_s: Positive = Field(0.01, description="Limit on the sum of broadcast times in seconds, gamma_D of (11c).")
+    downlink_limit_s: Positive = Field(
+        0.01, description="Limit on the sum of broadcast times in seconds, gamma_D of (11c)."
+    )
     downlink_rate_bps: Positive = Field(1.1e10, description="Broadcast rate of every station in bit/s, c^D.")
     bits_per_weight: Positive = Field(32.0, description="Bits sent per model weight.")
     model_bits: Positive | None = Field(
@@ -273,7 +276,9 @@ class Compute(Section):
         6.0, description="Processor cycles per model weight, sample and forward-plus-backward pass."
     )
     frequency_hz: Positive = Field(1.0e9, description="Processor frequency of a user's device in Hz.")
-    capacitance: Positive = Field(1.0e-28, description="Effective switched capacitance: energy per cycle is this x f^2.")
+    capacitance: Positive = Field(
+        1.0e-28, description="Effective switched capacitance: energy per cycle is this x f^2."
+    )
 
 
 class Scenario(Section):

@@ -100,7 +100,10 @@ def account(
             selected=selected.sum(axis=0).astype(np.int64),
             station=plan.station.copy(),
             block=plan.block.copy(),
-            violation=sum((flags.astype(np.int64) << bit for bit, flags in enumerate(kinds.values())), start=np.zeros(world.users, np.int64)),
+            violation=sum(
+                (flags.astype(np.int64) << bit for bit, flags in enumerate(kinds.values())),
+                start=np.zeros(world.users, np.int64),
+            ),
             rate_bps=rates,
             noise_std=decision.noise_std.copy(),
             rho=rho.copy(),

@@ -42,9 +42,7 @@ def play_round(world: World, state: State, policy: Policy) -> tuple[State, Round
     uploads = train(world, state, identification.identities, decision)
     models = aggregate(world, state, identification.identities, decision, uploads)
     evaluation = evaluate(world, state, models, identification.identities)
-    record = account(
-        world, state, observation, selected, broadcast_s, identification, decision, uploads, evaluation
-    )
+    record = account(world, state, observation, selected, broadcast_s, identification, decision, uploads, evaluation)
     return advance(world, state, models, identification, decision), record
 
 
@@ -228,9 +226,7 @@ def aggregate(
     )
 
 
-def evaluate(
-    world: World, state: State, models: NDArray[np.float32], identities: NDArray[np.int64]
-) -> Evaluation:
+def evaluate(world: World, state: State, models: NDArray[np.float32], identities: NDArray[np.int64]) -> Evaluation:
     """Every user's loss and accuracy on its task's new model (errata E7)."""
     world.engine.publish(models, state.movements)
     return world.engine.evaluate(identities)

@@ -193,9 +193,7 @@ class Simulation:
             "loss": float(evaluation.train_loss_sum.sum() / world.samples.sum()),
             "accuracy": float(evaluation.test_correct.sum() / world.test_samples.sum()),
             "group_loss": [float(evaluation.train_loss_sum[m].sum() / world.samples[m].sum()) for m in members],
-            "group_accuracy": [
-                float(evaluation.test_correct[m].sum() / world.test_samples[m].sum()) for m in members
-            ],
+            "group_accuracy": [float(evaluation.test_correct[m].sum() / world.test_samples[m].sum()) for m in members],
         }
 
 

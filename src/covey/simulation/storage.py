@@ -46,9 +46,11 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:
+    except BaseException as error:  # also Ctrl-C: nothing half-written stays behind
         temporary.unlink(missing_ok=True)
-        raise OutputError(_why_not(path, error)) from None
+        if isinstance(error, OSError):
+            raise OutputError(_why_not(path, error)) from None
+        raise
 
 
 def prepare_folder(folder: Path, *, overwrite: bool) -> None:
@@ -124,7 +126,9 @@ def read_checkpoint_header(folder: Path) -> dict[str, Any]:
             header: dict[str, Any] = json.loads(file.metadata()["covey"])
             return header
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ResumeError(f"'{path}' is damaged and cannot be resumed ({error}); start again with --overwrite") from None
+        raise ResumeError(
+            f"'{path}' is damaged and cannot be resumed ({error}); start again with --overwrite"
+        ) from None
 
 
 def restore_checkpoint(simulation: Simulation, folder: Path) -> None:

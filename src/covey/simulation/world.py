@@ -83,6 +83,4 @@ def capability(scenario: Scenario) -> NDArray[np.bool_]:
 
 def clipping_norms(scenario: Scenario, samples: NDArray[np.int64]) -> NDArray[np.float64]:
     """(U,) per-sample clipping norms C_i = M / X_i with M = clip x mean(X) (errata E12)."""
-    return scenario.training.clip * samples.mean() / samples
-
-
+    return np.asarray(scenario.training.clip * samples.mean() / samples, dtype=np.float64)

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from covey.allocation import VIOLATION_KINDS, Plan, project
+
+from .conftest import make_instance
+
+#: Far apart and strong: every block can be reused everywhere.
+CLEAN = {"power_w": 1.0, "noise_w": 1e-9, "min_sinr": 1.0}
+
+
+def cells(users: int, stations: int) -> np.ndarray:
+    """Gains (U, B) of users that only one station hears well, user i at station i % B."""
+    gains = np.full((users, stations), 1e-8)
+    gains[np.arange(users), np.arange(users) % stations] = 1.0
+    return gains
+
+
+def run(selected: np.ndarray, **changes: object) -> Plan:
+    stations, users = selected.shape
+    arguments: dict = {
+        "identities": np.zeros(users, dtype=int),
+        "capable": np.ones((stations, 2), dtype=bool),
+        "gains": cells(users, stations),
+        "samples": np.arange(1, users + 1) * 10,
+        "blocks": 4,
+        "downlink_slots": 9,
+        **CLEAN,
+    }
+    return project(selected, **{**arguments, **changes})
+
+
+def select(stations: int, users: int, *pairs: tuple[int, int]) -> np.ndarray:
+    selected = np.zeros((stations, users), dtype=bool)
+    for b, i in pairs:
+        selected[b, i] = True
+    return selected
+
+
+def broken(plan: Plan) -> dict[str, list[int]]:
+    return {kind: np.flatnonzero(plan.kinds[kind]).tolist() for kind in VIOLATION_KINDS if plan.kinds[kind].any()}
+
+
+def test_a_valid_selection_stays() -> None:
+    plan = run(select(2, 4, (0, 0), (1, 1), (0, 2), (1, 3)))
+    assert plan.station.tolist() == [0, 1, 0, 1]
+    assert np.all(plan.block >= 0)
+    assert broken(plan) == {}
+    assert plan.active.tolist() == [[True, False], [True, False]]
+    np.testing.assert_array_equal(plan.station_violations, 0.0)
+
+
+def test_unable() -> None:
+    plan = run(select(2, 2, (0, 0), (1, 1)), identities=np.array([0, 1]), capable=np.array([[True, False]] * 2))
+    assert broken(plan) == {"unable": [1]}
+    assert plan.station.tolist() == [0, -1]
+    assert plan.station_violations.tolist() == [0.0, 1.0]
+
+
+def test_an_identity_that_no_task_has_is_unable() -> None:
+    plan = run(select(2, 2, (0, 0), (1, 1)), identities=np.array([-1, 7]))
+    assert broken(plan) == {"unable": [0, 1]}
+    assert not plan.served.any()
+
+
+def test_beyond_blocks_counts_able_users_only_and_goes_by_number() -> None:
+    selected = select(1, 4, (0, 0), (0, 1), (0, 2), (0, 3))
+    plan = run(selected, blocks=2, identities=np.array([0, 1, 0, 0]), capable=np.array([[True, False]]))
+    assert broken(plan) == {"unable": [1], "beyond_blocks": [3]}
+    assert plan.served.tolist() == [True, False, True, False]
+
+
+def test_selected_twice_is_served_by_the_strongest_suitor_and_split_between_them() -> None:
+    plan = run(select(3, 3, (0, 1), (1, 1), (2, 1)))
+    assert broken(plan) == {"selected_twice": [1]}
+    assert plan.station.tolist() == [-1, 1, -1]
+    np.testing.assert_allclose(plan.station_violations, 1 / 3)
+
+
+def test_a_wrong_suitor_does_not_make_a_duplicate() -> None:
+    plan = run(
+        select(2, 2, (0, 1), (1, 1)), identities=np.array([0, 1]), capable=np.array([[True, False], [True, True]])
+    )
+    assert broken(plan) == {"unable": [1]}
+    assert plan.station.tolist() == [-1, 1]
+    assert plan.station_violations.tolist() == [1.0, 0.0]
+
+
+def test_no_block() -> None:
+    # Both users are at the border of both stations: they cannot share the only block.
+    plan = run(select(2, 2, (0, 0), (1, 1)), gains=np.array([[1.0, 0.9], [0.9, 1.0]]), blocks=1, min_sinr=2.0)
+    assert broken(plan) == {"no_block": [0]}
+    assert plan.station.tolist() == [-1, 1]
+    assert plan.station_violations.tolist() == [1.0, 0.0]
+
+
+def test_no_broadcast_drops_the_smallest() -> None:
+    identities = np.array([0, 0, 1, 1])
+    plan = run(select(2, 4, (0, 0), (1, 1), (0, 2), (1, 3)), identities=identities, downlink_slots=2)
+    # Samples of the pairs: (0, 0) 10, (1, 0) 20, (0, 1) 30, (1, 1) 40.
+    assert broken(plan) == {"no_broadcast": [0, 1]}
+    assert plan.active.tolist() == [[False, True], [False, True]]
+    assert plan.station.tolist() == [-1, -1, 0, 1]
+    none = run(select(2, 4, (0, 0), (1, 1)), downlink_slots=0)
+    assert broken(none) == {"no_broadcast": [0, 1]}
+    assert not none.active.any()
+
+
+def test_equal_broadcasts_go_to_the_lower_station() -> None:
+    plan = run(select(2, 2, (0, 0), (1, 1)), samples=np.array([5, 5]), downlink_slots=1)
+    assert plan.served.tolist() == [True, False]
+
+
+def test_several_kinds_of_one_user_count_once() -> None:
+    # User 1: unable at station 0, wanted by 1 and 2, and its broadcast does not fit.
+    capable = np.array([[False, False], [True, True], [True, True]])
+    plan = run(select(3, 3, (0, 1), (1, 1), (2, 1)), capable=capable, downlink_slots=0)
+    assert broken(plan) == {"unable": [1], "selected_twice": [1], "no_broadcast": [1]}
+    assert plan.violators.sum() == 1
+    np.testing.assert_allclose(plan.station_violations, 1 / 3)
+
+
+@settings(max_examples=150, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), density=st.floats(0, 1), slots=st.integers(0, 12))
+def test_projected_plans_are_valid_and_charges_sum_up(seed: int, density: float, slots: int) -> None:
+    problem = make_instance(seed)
+    rng = np.random.default_rng(seed)
+    selected = rng.random((4, 12)) < density
+    plan = project(
+        selected, problem.identities, problem.capable, problem.gains, problem.samples, **problem.radio,
+        downlink_slots=slots, first_station=seed % 4,
+    )  # fmt: skip
+    served = plan.served
+    assert np.array_equal(served, plan.block >= 0)
+    assert plan.active.sum() <= slots
+    assert np.all(selected[plan.station[served], np.flatnonzero(served)])
+    assert np.all(plan.active[plan.station[served], problem.identities[served]])
+    assert np.array_equal(plan.active, plan.active & problem.capable)
+    assert plan.station_violations.sum() == pytest.approx(plan.violators.sum())
+    assert np.array_equal(plan.violators, np.any([plan.kinds[kind] for kind in VIOLATION_KINDS], axis=0))
+    # Whoever was selected is served or has broken a rule.
+    assert np.all(served[selected.any(axis=0) & ~plan.violators])

@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.learning.networks import FAST, SLOW, Choosing, Network, cnn, make, mlp, samples
 from torch import Tensor, nn
 
 from covey.learning.clip import chunk_length, clipped_gradient_sum, group_gradients
 from covey.learning.per_sample import looped_gradients
 from covey.learning.ways import OneByOne, Tapped, way_for
-from tests.learning.networks import FAST, SLOW, Choosing, Network, cnn, make, mlp, samples
 
 
 def expected(module: nn.Module, x: Tensor, y: Tensor, clip: float) -> tuple[Tensor, Tensor]:
@@ -149,9 +149,7 @@ def test_the_chunk_length_changes_nothing_but_rounding(chunk: int) -> None:
 def test_no_clipping_gives_the_plain_gradient() -> None:
     module = make(cnn)
     x, y = samples(9, (2, 10, 10), 3)
-    plain = torch.autograd.grad(
-        nn.functional.cross_entropy(module(x), y, reduction="sum"), list(module.parameters())
-    )
+    plain = torch.autograd.grad(nn.functional.cross_entropy(module(x), y, reduction="sum"), list(module.parameters()))
     found = clipped_gradient_sum(module, x, y, math.inf)
     assert relative(found.total, torch.cat([g.flatten() for g in plain])) < 1e-12
 

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.learning.networks import cnn, make, samples
 from torch import nn
 
 from covey.learning import count_weights, evaluate, flatten, initial_weights, noised_step, task_scores
 from covey.learning.per_sample import looped_gradients
 from covey.learning.steps import group_scores, sample_losses
-from tests.learning.networks import cnn, make, samples
 
 SHAPE = (2, 10, 10)
 
@@ -36,7 +36,7 @@ def test_scores_are_mean_losses_and_cosines_of_the_descent_direction() -> None:
         loss = nn.functional.cross_entropy(other(x), y)
         gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(other.parameters()))])
         cosine = nn.functional.cosine_similarity(-gradient, torch.from_numpy(movements[k]), dim=0)
-        assert losses[k] == pytest.approx(float(loss), rel=1e-5)
+        assert losses[k] == pytest.approx(float(loss.detach()), rel=1e-5)
         assert similarity[k] == pytest.approx(float(cosine), rel=1e-3, abs=1e-5)
 
 
@@ -85,7 +85,7 @@ def test_evaluation_sums_losses_and_counts_right_answers(monkeypatch: pytest.Mon
     x, y = samples(70, SHAPE, 3, torch.float32)
     outputs = loaded(models[1])(x)
     loss, correct = evaluate(module, models[1], x, y)
-    assert loss == pytest.approx(float(nn.functional.cross_entropy(outputs, y, reduction="sum")), rel=1e-5)
+    assert loss == pytest.approx(float(nn.functional.cross_entropy(outputs, y, reduction="sum").detach()), rel=1e-5)
     assert correct == int((outputs.argmax(1) == y).sum())
     assert sample_losses(module, x, y)[0].shape == (70,)
 

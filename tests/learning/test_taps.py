@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from covey.learning.taps import Tap, Unsupported, place_taps, row_squares
+from covey.learning.layers import place_taps
+from covey.learning.taps import Tap, Unsupported, row_squares
 
 
 @pytest.mark.parametrize("length", [1, 127, 128, 4096, 4097, 18432, 20001])
@@ -59,7 +60,12 @@ def _see(layer: nn.Module, x: torch.Tensor) -> tuple[Tap, torch.Tensor]:
 
 @pytest.mark.parametrize(
     ("layer", "shape"),
-    [(nn.Linear(30, 40), (4, 30)), (nn.Linear(3, 2), (40, 3)), (nn.Conv2d(20, 30, 3), (20, 4, 4)), (nn.Conv2d(1, 2, 3), (1, 9, 9))],
+    [
+        (nn.Linear(30, 40), (4, 30)),
+        (nn.Linear(3, 2), (40, 3)),
+        (nn.Conv2d(20, 30, 3), (20, 4, 4)),
+        (nn.Conv2d(1, 2, 3), (1, 9, 9)),
+    ],
     ids=["ghost linear", "formed linear", "ghost conv", "formed conv"],
 )
 def test_ghost_norms_and_formed_gradients_agree_with_differentiation(layer: nn.Module, shape: tuple[int, ...]) -> None:

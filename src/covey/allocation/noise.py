@@ -45,15 +45,17 @@ def noise_levels(
     size, group, count = _validated(samples, task, v_max, n_min, tasks)
     served = np.flatnonzero(group >= 0)
     x, k = size[served], group[served]
+    if not (x.min(initial=1.0) > 0 and x.max(initial=1.0) < np.inf):
+        raise ValueError("samples of a served user must be positive and finite; give it task -1 if it has no data")
     inverse, slope = 1.0 / x, 1.0 / np.sqrt(x)
     floor = n_min**2 * inverse
     cap = v_max * _sums(x, k, count)
     inverses = _sums(inverse, k, count)
     feasible = n_min**2 * inverses <= cap * (1.0 + _TOLERANCE)
-    c = _water_level(floor, slope, k, cap)
+    c = np.where(feasible, _water_level(floor, slope, k, cap), 0.0)
 
     std = np.zeros(len(size))
-    std[served] = np.sqrt(np.where(feasible[k], np.maximum(floor, c[k] * slope), floor) * inverse)
+    std[served] = np.sqrt(np.maximum(floor, c[k] * slope) * inverse)
     populated = inverses > 0
     price = np.where(feasible, 0.0, np.inf)
     np.divide(1.0, c * c, out=price, where=populated & feasible)
@@ -74,17 +76,17 @@ def _water_level(floor: FloatArray, slope: FloatArray, k: IntArray, cap: FloatAr
     only join the floor; each step halves the excess or the slope, so that a handful of steps gives the exact
     root, without sorting and without the digits that differences of running sums lose.
     """
-    count = len(cap)
-    free = np.ones(len(k), dtype=bool)
-    c = np.zeros(count)
+    rest = cap.copy()
+    c = np.zeros(len(cap))
     while True:
-        rest = cap - _sums(np.where(free, 0.0, floor), k, count)
-        slopes = _sums(np.where(free, slope, 0.0), k, count)
+        slopes = _sums(slope, k, len(cap))
         np.divide(rest, slopes, out=c, where=slopes > 0)
-        still_free = free & (c[k] * slope > floor)
-        if np.count_nonzero(still_free) == np.count_nonzero(free):
+        on_floor = c[k] * slope <= floor
+        if not on_floor.any():
             return c
-        free = still_free
+        joined, free = np.flatnonzero(on_floor), np.flatnonzero(~on_floor)
+        rest -= _sums(floor[joined], k[joined], len(cap))
+        floor, slope, k = floor[free], slope[free], k[free]
 
 
 def _sums(values: FloatArray, group: IntArray, count: int) -> FloatArray:
@@ -98,11 +100,9 @@ def _validated(
     group = np.asarray(task)
     if size.ndim != 1 or group.shape != size.shape:
         raise ValueError(f"samples {size.shape} and task {group.shape} must be two vectors of the same length")
-    if not np.issubdtype(group.dtype, np.integer) and group.size:
+    if group.dtype.kind not in "iu" and group.size:
         raise ValueError(f"task has the type {group.dtype}; give integers, -1 for a user that is not served")
-    group = group.astype(np.int64)
-    if not np.all(np.isfinite(size[group >= 0]) & (size[group >= 0] > 0)):
-        raise ValueError("samples of a served user must be positive and finite; give it task -1 if it has no data")
+    group = group.astype(np.int64, copy=False)
     if not (np.isfinite(v_max) and v_max > 0):
         raise ValueError(f"v_max is {v_max}; the cap on the noise variance must be positive and finite")
     if not (np.isfinite(n_min) and n_min >= 0):

@@ -2,7 +2,7 @@
 
 from covey.association.admission import Admission
 from covey.association.exact import ExactPolicy, ExactRecord
-from covey.association.local_search import local_search
+from covey.association.search import local_search
 from covey.association.observation import Observation, Policy, validated_selection
 from covey.association.policies import greedy, nearest, random
 from covey.association.registry import POLICIES, get_policy, register_policy

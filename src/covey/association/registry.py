@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from covey.association.exact import ExactPolicy
-from covey.association.local_search import local_search
+from covey.association.search import local_search
 from covey.association.observation import Policy
 from covey.association.policies import greedy, nearest, random
 from covey.errors import PolicyError

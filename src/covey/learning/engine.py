@@ -211,7 +211,8 @@ class Engine:
         return Evaluation(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
 
     def _open(self) -> dict[str, npt.NDArray[Any]]:
-        if not self._finalizer.alive:
+        if not self._finalizer.alive or (self._resources.workers is not None and not self._resources.workers.alive):
+            self.close()
             raise ValueError("the engine is closed; make a new one")
         return self._arrays
 
@@ -233,11 +234,7 @@ class Engine:
     def _run(self, calls: Sequence[Call], costs: Sequence[float], uploads: Handle | None = None) -> list[Any]:
         self._open()
         if self._resources.workers is not None:
-            try:
-                return self._resources.workers.run(calls, costs, uploads)
-            except BaseException:
-                self.close()
-                raise
+            return self._resources.workers.run(calls, costs, uploads)
         with one_thread():
             return [getattr(self._work, name)(*arguments) for name, arguments in calls]
 

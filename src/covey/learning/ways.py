@@ -17,9 +17,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from covey.learning.layers import place_taps
 from covey.learning.models import count_weights
 from covey.learning.per_sample import looped_gradients, mapped_gradients
-from covey.learning.taps import Unsupported, place_taps, row_squares
+from covey.learning.taps import Unsupported, row_squares
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]

@@ -7,7 +7,7 @@ import os
 import pickle
 import signal
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -62,18 +62,28 @@ class Workers:
     def run(self, calls: Sequence[Call], costs: Sequence[float], uploads: Handle | None = None) -> list[Any]:
         """The results of `calls` in their order; the costliest are started first.
 
-        `uploads` is where calls of `train` write.
+        `uploads` is where calls of `train` write. An error of a call is raised here, and the workers
+        can go on; any other exception, such as Ctrl-C, ends them.
         """
         try:
             if not self._greeted:
                 for index in range(len(self._processes)):
-                    self._receive(index)
+                    error, _ = self._receive(index)
+                    if error is not None:
+                        raise error
                 self._greeted = True
-            return self._deal(calls, costs, uploads)
+            results, errors = self._deal(calls, costs, uploads)
         except BaseException:
-            # Answers to these calls would otherwise be taken for answers to the next.
             self.close()
             raise
+        if errors:
+            raise errors[min(errors)]
+        return results
+
+    @property
+    def alive(self) -> bool:
+        """Whether there are processes to work."""
+        return bool(self._processes)
 
     def close(self) -> None:
         """End all processes at once; there is nothing they could lose."""
@@ -84,24 +94,35 @@ class Workers:
             connection.close()
         self._processes, self._connections = [], []
 
-    def _deal(self, calls: Sequence[Call], costs: Sequence[float], uploads: Handle | None) -> list[Any]:
+    def _deal(
+        self, calls: Sequence[Call], costs: Sequence[float], uploads: Handle | None
+    ) -> tuple[list[Any], dict[int, Exception]]:
+        """The results, and the errors by number of the call; after an error no more calls are started."""
         results: list[Any] = [None] * len(calls)
-        left = list(np.argsort(costs, kind="stable"))
+        errors: dict[int, Exception] = {}
+        left = [int(number) for number in np.argsort(costs, kind="stable")]
         busy: dict[int, int] = {}
         idle = list(range(len(self._processes)))
         while left or busy:
             while left and idle:
-                worker, number = idle.pop(), int(left.pop())
+                worker, number = idle.pop(), left.pop()
                 self._send(worker, (*calls[number], uploads))
                 busy[worker] = number
-            places = {self._connections[worker]: worker for worker in busy}
-            gone = {self._processes[worker].sentinel: worker for worker in busy}
-            for event in wait([*places, *gone]):
-                worker = places[event] if isinstance(event, Connection) else gone[event]  # type: ignore[index]
-                if worker in busy:
-                    results[busy.pop(worker)] = self._receive(worker)
-                    idle.append(worker)
-        return results
+            for worker in self._heard(busy):
+                number = busy.pop(worker)
+                idle.append(worker)
+                error, results[number] = self._receive(worker)
+                if error is not None:
+                    errors[number] = error
+                    left.clear()
+        return results, errors
+
+    def _heard(self, workers: Iterable[int]) -> list[int]:
+        """Those of `workers` that have answered or ended; waits for the first."""
+        events: dict[Any, int] = {}
+        for worker in workers:
+            events[self._connections[worker]] = events[self._processes[worker].sentinel] = worker
+        return sorted({events[event] for event in wait(list(events))})
 
     def _send(self, worker: int, message: tuple[Any, ...]) -> None:
         try:
@@ -109,17 +130,15 @@ class Workers:
         except OSError:
             self._report_end(worker)
 
-    def _receive(self, worker: int) -> Any:
+    def _receive(self, worker: int) -> tuple[Exception | None, Any]:
+        self._heard([worker])
         try:
-            wait([self._connections[worker], self._processes[worker].sentinel])
-            if not self._connections[worker].poll():
-                raise EOFError
-            error, answer = self._connections[worker].recv()
+            if self._connections[worker].poll():
+                answer: tuple[Exception | None, Any] = self._connections[worker].recv()
+                return answer
         except (EOFError, OSError):
-            self._report_end(worker)
-        if error is not None:
-            raise error
-        return answer
+            pass
+        self._report_end(worker)
 
     def _report_end(self, worker: int) -> NoReturn:
         process = self._processes[worker]
@@ -129,7 +148,7 @@ class Workers:
         advice = (
             "the machine may be out of memory: use fewer workers"
             if self._greeted
-            else "a script that starts workers must do so under: if __name__ == '__main__'"
+            else "a script that starts workers must do so under `if __name__ == '__main__':`"
         )
         raise CoveyError(f"worker process {worker} {how} while it was needed; {advice}, or use 1 worker") from None
 

@@ -8,6 +8,7 @@ rho = sensitivity^2 / (2 std^2), and rho adds up over releases (Bun and Steinke 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -42,6 +43,7 @@ def release_rho(clip: ArrayLike, noise_std: ArrayLike, adjacency: Adjacency = "r
         return np.asarray(sensitivity(clip, adjacency) ** 2 / (2.0 * std**2))
 
 
+@lru_cache(maxsize=1 << 16)
 def epsilon(rho: float, delta: float, method: Method = "exact") -> float:
     """Epsilon at `delta` of releases whose rho sums to `rho`; infinite for infinite rho.
 

@@ -69,11 +69,7 @@ class Ledger:
     def epsilon(self, method: Method = "exact", delta: float | None = None) -> NDArray[np.float64]:
         """(U,) epsilon of each user at `delta` (the ledger's own when not given)."""
         at = self.delta if delta is None else delta
-        known: dict[float, float] = {}
-        for value in self.rho.tolist():
-            if value not in known:
-                known[value] = epsilon(value, at, method)
-        return np.array([known[value] for value in self.rho.tolist()])
+        return np.array([epsilon(value, at, method) for value in self.rho.tolist()])
 
     def copy(self) -> Ledger:
         """An independent ledger with the same totals."""

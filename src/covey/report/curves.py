@@ -35,7 +35,8 @@ LEGEND_GROUPS = 8
 #: More different totals than this are converted by interpolation, which is within 0.3 % of exact.
 EXACT_TOTALS = 40
 
-_PANEL_IN, _FOOT_IN = (4.8, 2.9), 0.2
+_PANEL_IN, _FOOT_IN = (4.8, 3.1), 0.2
+_LEGEND_COLUMNS, _LEGEND_ROW_PT = 5, 14.0
 
 
 def draw_curves(history: History) -> Figure:
@@ -81,7 +82,7 @@ def epsilons(rho: Array, delta: float) -> Array:
 def _axes(figure: Figure, corner: tuple[float, float]) -> Axes:
     """Axes with fixed margins inside a panel at `corner`, in inches; solving a layout would take seconds."""
     width, height = figure.get_size_inches()
-    left, bottom, right, top = 0.68, 0.5, 0.1, 0.32
+    left, bottom, right, top = 0.68, 0.5, 0.1, 0.33 + 2 * _LEGEND_ROW_PT / 72
     return figure.add_axes(
         (
             (corner[0] + left) / width,
@@ -103,7 +104,6 @@ def _rounds(history: History) -> NDArray[np.int64]:
 
 
 def _finish(axes: Axes, title: str, first: int, last: int, *, share: bool = False, legend: bool = True) -> None:
-    axes.set_title(title)
     axes.set_xlabel("round")
     pad = max(0.6, 0.02 * (last - first))
     axes.set_xlim(first - pad, last + pad)
@@ -113,9 +113,15 @@ def _finish(axes: Axes, title: str, first: int, last: int, *, share: bool = Fals
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     else:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    if legend:
-        entries = len(axes.get_legend_handles_labels()[0])
-        axes.legend(ncols=1 if entries <= 4 else 2, handlelength=2.2, columnspacing=1.2, borderpad=0.1)
+    # Between title and axes, where it hides no data.
+    entries = len(axes.get_legend_handles_labels()[0]) if legend else 0
+    rows = -(-entries // _LEGEND_COLUMNS)
+    axes.set_title(title, pad=6.0 + _LEGEND_ROW_PT * rows)
+    if entries:
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0.0, 1.0), borderaxespad=0.15, borderpad=0.1, ncols=_LEGEND_COLUMNS,
+            handlelength=1.6, handletextpad=0.5, columnspacing=0.9, labelspacing=0.25,
+        )  # fmt: skip
 
 
 def _group_lines(axes: Axes, rounds: NDArray[np.int64], values: Array) -> None:
@@ -151,7 +157,7 @@ def _accuracy(axes: Axes, history: History) -> None:
     start = np.array(history.start["group_accuracy"], dtype=float)
     _group_lines(axes, rounds, np.vstack([start, history.column("group_accuracy")]))
     overall = np.concatenate([[history.start["accuracy"]], history.column("accuracy")])
-    axes.plot(np.concatenate([[0], rounds]), overall, color=INK, linestyle="--", linewidth=2.0, label="all users")
+    axes.plot(np.concatenate([[0], rounds]), overall, color=INK, linestyle="--", linewidth=2.0, label="all")
     _finish(axes, "Test accuracy by true group", 0, int(rounds[-1]), share=True)
 
 
@@ -160,17 +166,16 @@ def _identities(axes: Axes, history: History) -> None:
     every = max(1, len(rounds) // 12)
     axes.plot(
         rounds, history.column("clustering_accuracy"), color=OKABE_ITO[0], marker="o", markersize=4.5,
-        markevery=every, linewidth=1.8, label="share of users with the right identity",
+        markevery=every, linewidth=1.8, label="share of right identities",
     )  # fmt: skip
     axes.plot(
         rounds, history.column("adjusted_rand_index"), color=OKABE_ITO[4], linestyle=":", marker="s", markersize=4,
-        markevery=every, linewidth=1.5, label="adjusted Rand index (0 is chance)",
+        markevery=every, linewidth=1.5, label="adjusted Rand index",
     )  # fmt: skip
     lowest = min(0.0, float(np.nanmin(history.column("adjusted_rand_index"))))
     axes.set_ylim(lowest - 0.03, 1.03)
     _finish(axes, "Task identities", 1, int(rounds[-1]))
     axes.set_ylabel("share, index")
-    axes.legend(loc="lower right")
 
 
 def _privacy(axes: Axes, history: History) -> None:
@@ -216,16 +221,15 @@ def _privacy(axes: Axes, history: History) -> None:
 def _service(axes: Axes, history: History) -> None:
     rounds = _rounds(history)
     axes.bar(rounds, history.column("served"), width=0.8, color="#9ECAE1", label="served")
-    axes.step(rounds, history.column("selected"), where="mid", color=INK, linewidth=1.1, label="chosen by a station")
+    axes.step(rounds, history.column("selected"), where="mid", color=INK, linewidth=1.1, label="chosen")
     axes.plot(
         rounds, history.column("violators"), color=ALARM, marker="x", markersize=5.5, linewidth=1.2,
         markevery=max(1, len(rounds) // 40), label="violating",
     )  # fmt: skip
     axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
     axes.set_ylabel("users")
-    axes.set_ylim(0, 1.32 * max(1, int(history.column("selected").max()), int(history.column("served").max())))
-    _finish(axes, "Users served and violating", 1, int(rounds[-1]), legend=False)
-    axes.legend(ncols=3, loc="upper left", columnspacing=1.0, handlelength=1.6)
+    axes.set_ylim(0, 1.06 * max(1, int(history.column("selected").max()), int(history.column("served").max())))
+    _finish(axes, "Users served and violating", 1, int(rounds[-1]))
 
 
 def _stack(axes: Axes, history: History, title: str, unit: str, parts: Sequence[tuple[str, str]]) -> None:
@@ -241,9 +245,8 @@ def _stack(axes: Axes, history: History, title: str, unit: str, parts: Sequence[
         )  # fmt: skip
         bottom = bottom + value / size
     axes.set_ylabel(f"{prefix}{unit} in a round")
-    axes.set_ylim(0, 1.32 * float(np.nanmax(total) or 1.0) / size)
-    _finish(axes, title, 1, int(rounds[-1]), legend=False)
-    axes.legend(ncols=3, loc="upper left", columnspacing=1.0, handlelength=1.6)
+    axes.set_ylim(0, 1.06 * float(np.nanmax(total) or 1.0) / size)
+    _finish(axes, title, 1, int(rounds[-1]))
 
 
 def _delay(axes: Axes, history: History) -> None:

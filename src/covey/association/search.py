@@ -15,6 +15,8 @@ _STEPS = 600
 _PATIENCE = 200
 #: Users dropped in one step at most.
 _DROPS = 6
+#: Last improvements of which the best survivor of the block matching is taken.
+_SETTLED = 3
 _GAIN_POWERS = (0.0, 0.25, 0.5, 1.0)
 _REUSE_BONUSES = (0.0, 0.25, 0.5)
 
@@ -48,9 +50,9 @@ def local_search(observation: Observation, rng: np.random.Generator) -> BoolArra
 
 
 def _best_settled(observation: Observation, improvements: list[Admission]) -> BoolArray:
-    """The best selection after the block matching had its say; `improvements` rise in value."""
+    """The best selection after the block matching had its say, of the last improvements and the first plan."""
     best = np.zeros(observation.eligible.shape, dtype=bool)
-    for plan in reversed(improvements):
+    for plan in (*improvements[: -_SETTLED - 1 : -1], improvements[0]):
         if plan.served_samples <= selected_samples(observation, best):
             break
         best = max(best, settled(observation, plan.selected), key=lambda s: selected_samples(observation, s))

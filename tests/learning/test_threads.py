@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import platform
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from covey.learning import one_thread
+
+
+def test_one_thread_inside_and_as_many_as_before_afterwards() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(ZeroDivisionError), one_thread():  # noqa: PT012 - both belong to what is left early
+            assert torch.get_num_threads() == 1
+            raise ZeroDivisionError
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_allocator_is_tuned_where_it_can_be() -> None:
+    # In its own process, because the tuning cannot be taken back.
+    code = "from covey.learning.threads import tune_allocator; print(tune_allocator())"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert answer == str(platform.libc_ver()[0] == "glibc")

@@ -39,8 +39,15 @@ LABELS = {
 }
 DATA = {
     "digits": ("quick", []),
+    "digits_no_noise": ("quick", ["privacy.noise=off"]),
     "digits_rotation": ("quick", ["data.partition=rotation"]),
     "cifar10": ("paper", []),
+}
+TITLES = {
+    "digits": "digits, label mixes",
+    "digits_no_noise": "digits, label mixes, noise off",
+    "digits_rotation": "digits, rotated",
+    "cifar10": "CIFAR-10, label mixes",
 }
 COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7")
 
@@ -111,7 +118,7 @@ def draw(found: dict[tuple[str, str], list[dict[str, object]]], path: Path) -> N
             axes.plot(rounds, curves.T, color=colour, alpha=0.12, linewidth=0.7)
             axes.plot(rounds, curves.mean(0), color=colour, marker=marker, markersize=4, label=LABELS[rule])
             axes.fill_between(rounds, curves.mean(0) - half, curves.mean(0) + half, color=colour, alpha=0.15, lw=0)
-        axes.set(title=f"{data} ({len(cells)} seeds)", xlabel="round", ylim=(0.2, 1.02))
+        axes.set(title=f"{TITLES[data]} ({len(cells)} seeds)", xlabel="round", ylim=(0.2, 1.02))
         axes.grid(alpha=0.25)
     figure.axes[0].set_ylabel("clustering accuracy (best matching)")
     figure.axes[-1].legend(fontsize=8, loc="lower right")
@@ -138,7 +145,7 @@ def render_page(out: Path) -> str:
         "![Clustering accuracy by round](../results/clustering/accuracy.png)",
     ]
     for data in [d for d in DATA if any(key[0] == d for key in found)]:
-        lines += ["", f"## {data}", "", "| rule | n | round 2 | round 5 | round 10 | round 15 | final loss |"]
+        lines += ["", f"## {TITLES[data]}", "", "| rule | n | round 2 | round 5 | round 10 | round 15 | final loss |"]
         lines += ["| --- | --- | --- | --- | --- | --- | --- |"]
         for rule in RULES:
             cells = found.get((data, rule))

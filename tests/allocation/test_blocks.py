@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.allocation import assign_blocks, min_sinr
+from covey.allocation import assign_blocks, exact_blocks, min_sinr
+from covey.allocation.blocks import _Grid
 
 from .conftest import NOISE_W, POWER_W, make_instance
 
@@ -106,15 +107,50 @@ def test_a_link_exactly_at_the_floor_is_not_trusted_but_one_just_above_is() -> N
 
 
 def test_serving_everybody_does_not_depend_on_the_first_station() -> None:
+    everybody = 0
     for seed in range(40):
-        problem = make_instance(seed, users=10)
+        problem = make_instance(seed)
+        weights = problem.samples.astype(float)
         selected = problem.selection(np.random.default_rng(seed))
+        # Only users that some assignment serves together, so that serving everybody is possible and hard.
+        selected &= exact_blocks(problem.gains, selected, weights, **problem.radio).station >= 0
         wanted = selected.any(axis=0)
-        results = [
-            assign_blocks(problem.gains, selected, problem.samples, **problem.radio, first_station=b) for b in range(4)
-        ]
+        results = [assign_blocks(problem.gains, selected, weights, **problem.radio, first_station=b) for b in range(4)]
         outcomes = {bool(np.all(result.block[wanted] >= 0)) for result in results}
         assert len(outcomes) == 1
+        everybody += outcomes == {True}
+    assert everybody > 30
+
+
+def test_close_to_the_optimum_at_paper_size() -> None:
+    gaps = []
+    for seed in range(40):
+        problem = make_instance(seed)
+        weights = problem.samples.astype(float)
+        selected = problem.selection(np.random.default_rng(seed))
+        best = exact_blocks(problem.gains, selected, weights, **problem.radio).objective
+        found = assign_blocks(problem.gains, selected, weights, **problem.radio, first_station=seed % 4)
+        gaps.append(1 - weights[found.block >= 0].sum() / best)
+    assert np.mean(gaps) < 0.006
+
+
+def test_a_stations_own_link_does_not_stand_in_its_way() -> None:
+    # Station 0 serves user 0, which user 2 of station 1 bears, but not together with user 1: replacing is allowed.
+    received_w = np.array([[1.0, 0.4], [1.0, 0.4], [0.01, 1.0]])
+    selected = np.array([[True, True, False], [False, False, True]])
+    grid = _Grid(received_w, selected, np.array([1.0, 2.0, 3.0]), blocks=1, noise_w=0.1, floor=2.0 * 0.9)
+    grid._grant(0, np.array([0]), np.array([0]))
+    grid._grant(1, np.array([0]), np.array([0]))
+    assert grid.user.tolist() == [[0], [2]]
+    grid.improve([0, 1], 5, displace=False)
+    assert grid.user.tolist() == [[1], [2]]
+
+
+def test_users_keep_their_block_when_others_join() -> None:
+    grid = _Grid(np.ones((2, 1)), np.ones((1, 2), dtype=bool), np.ones(2), blocks=2, noise_w=0.1, floor=1.0)
+    grid._grant(0, np.array([1]), np.array([0]))
+    grid.improve([0], 5, displace=False)
+    assert grid.user.tolist() == [[1, 0]]
 
 
 def test_deterministic_and_leaves_its_input_alone(instance: Callable) -> None:

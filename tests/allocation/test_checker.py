@@ -135,6 +135,16 @@ def test_rate_under_interference_at_the_receiver() -> None:
     assert check(good(), replace(PROBLEM, gains=gains)).ok
 
 
+def test_a_user_does_not_disturb_itself() -> None:
+    # Granted by both stations on the same block, which breaks other rules; its own signal is no interference.
+    association, grants = np.zeros((2, 3)), np.zeros((2, 3, 2))
+    association[:, 1] = grants[:, 1, 0] = 1.0
+    problem = replace(PROBLEM, gains=np.full((3, 2), 1e-9))
+    found = check(Allocation(association, grants, good().noise_std), problem)
+    assert found["uplink_rate"].ok
+    assert found["one_station_per_user"].violated == ((1,),)
+
+
 def test_rate_floor_has_a_small_tolerance() -> None:
     at_floor = check(good(), PROBLEM)["uplink_rate"].slack[0, 0] + 1e6
     assert check(good(), replace(PROBLEM, min_rate_bps=at_floor * (1 + 1e-10))).ok

@@ -62,7 +62,8 @@ def _clipped_sum(way: Way, x: Tensor, y: Tensor, clip: float, chunk: int | None,
     # Small clipping norms are multiplied in float64 at the end, where nothing underflows.
     unit = min(clip, 1.0)
     margin = 1 + 16 * torch.finfo(x.dtype).eps
-    length = chunk or way.chunk
+    # As few chunks as the length allows, and all of about the same length.
+    length = -(-len(x) // -(-len(x) // (chunk or way.chunk)))
     norms, losses, rejected = [], [], 0
     with way, np.errstate(divide="ignore", invalid="ignore"):
         for part_x, part_y in zip(torch.split(x, length), torch.split(y, length), strict=True):

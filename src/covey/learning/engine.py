@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -105,8 +106,6 @@ class Engine:
         self._sizes = np.diff(data.offsets)
         self._test_sizes = np.diff(data.test_offsets)
         self._sample_elements = max(1, int(np.prod(data.x.shape[1:])))
-        with one_thread():
-            self._chunk = chunk_length(module, torch.from_numpy(data.x[:3].copy()), torch.from_numpy(data.y[:3].copy()))
         given = {name: getattr(data, name) for name in ("x", "y", "offsets", "test_x", "test_y", "test_offsets")}
         made: dict[str, tuple[tuple[int, ...], npt.DTypeLike]] = {
             "models": ((tasks, self.weights), np.float32),
@@ -119,9 +118,13 @@ class Engine:
         self._work: Work | None = None
         if workers == 1:
             self._arrays = given | {name: np.zeros(shape, kind) for name, (shape, kind) in made.items()}
-            self._work = Work(module, self._arrays, seed, noise)
+            with one_thread():
+                self._work = Work(module, self._arrays, seed, noise)
+            self._chunk = self._work.chunk
             return
         given["package"] = pack(module, seed, noise)
+        with one_thread():
+            self._chunk = chunk_length(module, torch.from_numpy(data.x[:3].copy()), torch.from_numpy(data.y[:3].copy()))
         try:
             shared = self._resources.make(made | {name: (array.shape, array.dtype) for name, array in given.items()})
             self._arrays = shared.arrays
@@ -253,6 +256,7 @@ class _Resources:
     """What has to be freed: processes and shared memory."""
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self.workers: Workers | None = None
         self._blocks: list[SharedArrays] = []
         self._uploads: SharedArrays | None = None
@@ -273,6 +277,8 @@ class _Resources:
 
     def close(self) -> None:
         """Processes first, so that none of them meets memory that is gone."""
+        if os.getpid() != self._process:
+            return  # a copy of the owner, made by fork
         if self.workers is not None:
             self.workers.close()
         while self._blocks:

@@ -26,7 +26,7 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 #: Elements of a chunk's layer inputs and outputs: few enough for the cache, many enough to be worth a call.
-_CHUNK_ELEMENTS = 1 << 21
+_CHUNK_ELEMENTS = 1 << 22
 _LARGEST_CHUNK = 4096
 #: Elements of the per-sample gradients that the slow way holds at once.
 _ROW_ELEMENTS = 1 << 24
@@ -136,7 +136,7 @@ class Tapped(Way):
         with torch.enable_grad():
             losses = functional.cross_entropy(self.module(x), y, reduction="none")
             # Taps take their gradients and pass none on: one that arrives came by another way.
-            found = torch.autograd.grad(losses, self.parameters, torch.ones_like(losses), allow_unused=True)
+            found = torch.autograd.grad(losses.sum(), self.parameters, allow_unused=True)
         if any(gradient is not None for gradient in found):
             raise Unsupported
         return losses.detach()

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from covey.learning.clip import chunk_length
 from covey.learning.models import load_flat
 from covey.learning.steps import group_scores, noised_step, sample_losses, task_scores
 from covey.seeding import generator
@@ -35,7 +36,8 @@ class Work:
     """A module and all that its users' work needs.
 
     `arrays` holds x, y, offsets, test_x, test_y, test_offsets as in `covey.data.types.UserData`, models
-    and movements (K, D), and base (D,). `uploads` (n, D) takes the results of `train`.
+    and movements (K, D), and base (D,). `uploads` (n, D) takes the results of `train`. `chunk` samples
+    are treated at once where gradients are needed.
     """
 
     def __init__(
@@ -50,6 +52,8 @@ class Work:
             (torch.from_numpy(arrays[f"{half}x"]), torch.from_numpy(arrays[f"{half}y"]), arrays[f"{half}offsets"])
             for half in ("", "test_")
         ]
+        # How gradients are computed is settled here, on the same samples and weights in every process.
+        self.chunk = chunk_length(module, self._halves[0][0][:3].clone(), self._halves[0][1][:3])
 
     def score(
         self, users: Sequence[int], round: int, batch: int, gradients: bool, together: int

@@ -282,6 +282,18 @@ def test_the_callers_threads_are_restored(alone: Engine) -> None:
         torch.set_num_threads(before)
 
 
+def test_data_that_cannot_be_written_are_fine(recwarn: pytest.WarningsRecorder) -> None:
+    users = draw_users(SIZES, SHAPE, 4)
+    for array in vars(users).values():
+        array.flags.writeable = False
+    with Engine(module(), users, tasks=TASKS, seed=1, noise=Noise(3)) as engine:
+        weights, movements = models()
+        weights.flags.writeable = False
+        engine.publish(weights, movements)
+        assert np.isfinite(engine.score(0, batch=0, gradients=True)[0]).all()
+    assert not recwarn.list
+
+
 def test_a_closed_engine_says_so_and_can_be_closed_again() -> None:
     engine = start(1)
     engine.close()

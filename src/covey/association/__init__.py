@@ -2,10 +2,10 @@
 
 from covey.association.admission import Admission
 from covey.association.exact import ExactPolicy, ExactRecord
-from covey.association.search import local_search
 from covey.association.observation import Observation, Policy, validated_selection
 from covey.association.policies import greedy, nearest, random
 from covey.association.registry import POLICIES, get_policy, register_policy
+from covey.association.search import local_search
 
 __all__ = [
     "POLICIES",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 
 from covey.association.exact import ExactPolicy
-from covey.association.search import local_search
 from covey.association.observation import Policy
 from covey.association.policies import greedy, nearest, random
+from covey.association.search import local_search
 from covey.errors import PolicyError
 
 POLICIES: dict[str, Policy] = {

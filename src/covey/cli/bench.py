@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,31 +20,32 @@ from covey.simulation.storage import versions, write_atomically
 
 def _measurements(scale: str) -> dict[str, tuple[str, Callable[[], dict[str, Any]]]]:
     """Name to (what is measured, function), in the order in which they run."""
-    from covey.bench import allocation, learning
+    import covey.bench.allocation as allocation
+    import covey.bench.learning as learning
 
     small = scale == "quick"
     return {
         "round": (
             "one learning round against a plain PyTorch loop over users and tasks",
-            lambda: learning.round_vs_plain_loop(**({"repeats": 1, "samples": 60} if small else {})),
+            partial(learning.round_vs_plain_loop, repeats=2 if small else 5, samples=60 if small else 400),
         ),
         "clip": (
             "clipped gradient sum against Opacus' ghost clipping",
-            lambda: learning.clip_vs_opacus(**({"repeats": 2} if small else {})),
+            partial(learning.clip_vs_opacus, repeats=3 if small else 9),
         ),
         "peak": ("share of the machine's matrix-product peak", learning.matmul_fraction),
         "growth": (
             "seconds per round as users and tasks grow",
-            lambda: learning.growth(**({"users": (12, 120)} if small else {})),
+            partial(learning.growth, users=(12, 120) if small else (12, 120, 1200)),
         ),
         "noise": (
             "noise levels against cvxpy with Clarabel",
-            lambda: allocation.noise_levels_vs_cvxpy(**({"users": 100} if small else {})),
+            partial(allocation.noise_levels_vs_cvxpy, users=100 if small else 1000),
         ),
         "noise_growth": ("noise levels as users grow", allocation.noise_levels_growth),
         "blocks": (
             "block assignment against the exact optimum",
-            lambda: allocation.assign_blocks_vs_exact(**({"instances": 20} if small else {})),
+            partial(allocation.assign_blocks_vs_exact, instances=20 if small else 200),
         ),
         "blocks_time": ("block assignment of a large network", allocation.assign_blocks_time),
     }

@@ -6,8 +6,8 @@ import os
 import shlex
 import signal
 import time
-from contextlib import contextmanager
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -112,13 +112,15 @@ def _play(simulation: Simulation, folder: Path, console: Console) -> bool:
     """Play the remaining rounds with a progress bar; True when interrupted."""
     history = simulation.history
     columns = (
-        TextColumn("[bold]{task.description}"), BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("{task.fields[now]}"),
-        TimeElapsedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
+        TextColumn("[bold]{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[now]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=False, disable=console.quiet) as progress, _interruptible():
-        bar = progress.add_task(
-            history.scenario.name, total=history.rounds, completed=len(history.records), now=""
-        )
+        bar = progress.add_task(history.scenario.name, total=history.rounds, completed=len(history.records), now="")
         try:
             while not simulation.done:
                 record = simulation.play()

@@ -212,7 +212,7 @@ def _one_by_one(module: nn.Module, x: Tensor, y: Tensor, truth: Tensor) -> Way:
     try:
         if _close(mapped_gradients(module, x, y)[0], truth):
             return OneByOne(module, mapped_gradients)
-    except RuntimeError:
+    except Exception:
         pass  # the module does something that cannot be mapped over samples
     return OneByOne(module, looped_gradients)
 

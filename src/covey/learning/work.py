@@ -6,6 +6,7 @@ computes it or when.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, Protocol
@@ -49,7 +50,7 @@ class Work:
         self.models, self.movements, self.base = arrays["models"], arrays["movements"], arrays["base"]
         self.uploads: npt.NDArray[np.float32] = np.empty((0, self.models.shape[1]), np.float32)
         self._halves = [
-            (torch.from_numpy(arrays[f"{half}x"]), torch.from_numpy(arrays[f"{half}y"]), arrays[f"{half}offsets"])
+            (_tensor(arrays[f"{half}x"]), _tensor(arrays[f"{half}y"]), arrays[f"{half}offsets"])
             for half in ("", "test_")
         ]
         # How gradients are computed is settled here, on the same samples and weights in every process.
@@ -124,3 +125,10 @@ class Work:
             return x[chosen], y[chosen]
         # Copied, because the last bits of a product may depend on where in memory it starts.
         return x.clone(), y.clone()
+
+
+def _tensor(array: npt.NDArray[Any]) -> Tensor:
+    """A tensor on the same memory, which is only read, so that it need not be writable."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)

@@ -137,3 +137,14 @@ def test_rounds_csv_is_byte_identical_at_one_and_two_workers(finished: Path, tmp
     assert (tmp_path / "two" / "rounds.csv").read_bytes() == (finished / "rounds.csv").read_bytes()
     rows = list(csv.DictReader((finished / "rounds.csv").open()))
     assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
+
+
+def test_a_truncated_batch_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
+        (folder / name).write_bytes(b"\0" * 3073)
+    result = covey("run", "paper", "--out", "run", cwd=tmp_path, COVEY_DATA=str(tmp_path))
+    assert result.returncode == 3
+    assert "data_batch_1.bin has 3,073 bytes" in result.stderr
+    assert not (tmp_path / "run").exists()

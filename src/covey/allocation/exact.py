@@ -14,7 +14,7 @@ from covey.allocation.blocks import required_sinr, stations_of
 from covey.allocation.groups import shareable_groups
 
 #: Groups of links (columns of the program) accepted by default.
-MAX_GROUPS = 100_000
+MAX_GROUPS = 400_000
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def run(
 
       covey run paper --policy local_search --seed 3 --out results/a
 
-      covey run quick --set network.users=24 --set data.samples_max=60 --rounds 30
+      covey run quick --set network.users=8 --set privacy.v_max=6 --rounds 30
 
       covey run --resume --out results/a
     """

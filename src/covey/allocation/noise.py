@@ -55,7 +55,7 @@ def noise_levels(
     c = np.where(feasible, _water_level(floor, slope, k, cap), 0.0)
 
     std = np.zeros(len(size))
-    std[served] = np.sqrt(np.maximum(floor, c[k] * slope) * inverse)
+    std[served] = np.sqrt(np.maximum(floor, c.take(k) * slope) * inverse)
     populated = inverses > 0
     price = np.where(feasible, 0.0, np.inf)
     np.divide(1.0, c * c, out=price, where=populated & feasible)
@@ -76,17 +76,20 @@ def _water_level(floor: FloatArray, slope: FloatArray, k: IntArray, cap: FloatAr
     only join the floor; each step halves the excess or the slope, so that a handful of steps gives the exact
     root, without sorting and without the digits that differences of running sums lose.
     """
-    rest = cap.copy()
-    c = np.zeros(len(cap))
+    tasks = len(cap)
+    turning = floor / slope  # a user is on its floor while c is at most this
+    slopes = _sums(slope, k, tasks)
+    c = np.divide(cap, slopes, out=np.zeros(tasks), where=slopes > 0)
+    low = np.zeros(len(k), dtype=bool)
+    count = 0
     while True:
-        slopes = _sums(slope, k, len(cap))
-        np.divide(rest, slopes, out=c, where=slopes > 0)
-        on_floor = c[k] * slope <= floor
-        if not on_floor.any():
+        low |= c.take(k) <= turning
+        if np.count_nonzero(low) == count:
             return c
-        joined, free = np.flatnonzero(on_floor), np.flatnonzero(~on_floor)
-        rest -= _sums(floor[joined], k[joined], len(cap))
-        floor, slope, k = floor[free], slope[free], k[free]
+        count = int(np.count_nonzero(low))
+        # One pass for both sums of every task: slopes of the free users, then floors of the others.
+        sums = _sums(np.where(low, floor, slope), k + tasks * low, 2 * tasks)
+        np.divide(cap - sums[tasks:], sums[:tasks], out=c, where=sums[:tasks] > 0)
 
 
 def _sums(values: FloatArray, group: IntArray, count: int) -> FloatArray:

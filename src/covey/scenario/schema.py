@@ -303,7 +303,8 @@ class Scenario(Section):
             raise ValueError(
                 f"data.mixes has {len(self.data.mixes)} groups for {self.network.tasks} tasks; give one mix per task"
             )
-        # A set of users satisfies (11e) and (11f) together iff its largest member does alone.
+        # No set of users can meet (11e) and (11f) together unless its largest member could alone; other
+        # infeasible sets are met at run time: the floor is kept, and the round is flagged.
         largest = self.data.samples_max
         if self.privacy.noise != "off" and self.privacy.n_min > math.sqrt(self.privacy.v_max) * largest:
             raise ValueError(

@@ -139,9 +139,9 @@ def render_page(out: Path) -> str:
         + ".",
         "",
         "Each run is the preset (`quick` for digits, `paper` for CIFAR-10; 15 rounds, policy `greedy`) with just the",
-        "rule changed (and what a heading says). Seeds are shared between rules, so differences are paired. Accuracy is",
-        "the share of users whose task is their group's under the best matching of tasks to groups; with 12 users one",
-        "user is 0.083.",
+        "rule changed (and what a heading says). Seeds are shared between rules, so differences are paired. Accuracy",
+        "is the share of users whose task is their group's under the best matching of tasks to groups; with 12 users",
+        "one user is 0.083.",
         "",
         "![Clustering accuracy by round](../results/clustering/accuracy.png)",
     ]

@@ -6,7 +6,7 @@ import importlib
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from covey.allocation import Allocation, Problem, assign_blocks, check, exact_blocks, leakage, noise_levels
 from covey.association import Observation, nearest
+from covey.bench.timing import timed
 from covey.radio import Channel, distances, place
 from covey.scenario.schema import Network, Radio
 
@@ -62,7 +63,7 @@ def _against_cvxpy(samples: NDArray[np.float64], n_min: float, repeats: int) -> 
     tight = by_solver(tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
     # In turn, so that whatever else the machine does falls on both.
     pairs = [
-        (_timed(by_solver, 1)["min_s"], _timed(partial(noise_levels, samples, task, _V_MAX, n_min), 50)["median_s"])
+        (timed(by_solver, 1)["min_s"], timed(partial(noise_levels, samples, task, _V_MAX, n_min), 50)["median_s"])
         for _ in range(repeats)
     ]
     ratios = [general / direct for general, direct in pairs]
@@ -91,7 +92,7 @@ def noise_levels_growth(
         n_min = 0.9 * float(noise_levels(samples, task, _V_MAX, 0.0).best_floor.min())
         row: dict[str, Any] = {
             "users": users,
-            **_timed(partial(noise_levels, samples, task, _V_MAX, n_min), repeats),
+            **timed(partial(noise_levels, samples, task, _V_MAX, n_min), repeats),
         }
         if rows:
             ratio = row["min_s"] / rows[-1]["min_s"]
@@ -154,19 +155,8 @@ def assign_blocks_time(
         "served": int(np.sum(found.block >= 0)),
         "sweeps": found.sweeps,
         "violations": _violated(observation, found.station, found.block),
-        **_timed(lambda: assign_blocks(observation.gains, selected, samples, blocks=blocks, **_LINK), repeats),
+        **timed(lambda: assign_blocks(observation.gains, selected, samples, blocks=blocks, **_LINK), repeats),
     }
-
-
-def _timed(job: Callable[[], object], repeats: int) -> dict[str, float]:
-    """Median and minimum wall time of a job in seconds, after one run that does not count."""
-    job()
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        job()
-        seconds.append(time.perf_counter() - start)
-    return {"median_s": statistics.median(seconds), "min_s": min(seconds)}
 
 
 def _network(rng: np.random.Generator, network: Network) -> Observation:

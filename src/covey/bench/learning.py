@@ -6,13 +6,10 @@ ratios, whose interval over the repeats is given with them.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import math
 import statistics
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,19 +18,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from covey.bench.peers import PlainLoop, Step, conventional_cnn, opacus_step
+from covey.bench.timing import all_cores, cores, interleaved, interval, ratio
 from covey.data import UserData
 from covey.learning import (
     Engine,
     build_model,
     clipped_gradient_sum,
-    flatten,
     initial_weights,
     noised_step,
     one_thread,
 )
 from covey.privacy import ReplayNoise
 from covey.scenario.schema import Model
-from covey.seeding import generator
 
 _CIFAR = (3, 32, 32)
 _CLASSES = 10
@@ -53,19 +50,19 @@ def round_vs_plain_loop(
 
     A round scores every task with gradients on a batch of every user, trains all users on all their
     samples with clipping and noise, and evaluates all users. The loop is plain PyTorch with its default
-    threads and memory layout; once with `torch.func.vmap` for the clipping, and once without clipping.
+    threads (all cores) and memory layout; once with `torch.func.vmap` for the clipping, and once without clipping.
     """
     data = _random_users(users, samples, test_samples, _CIFAR, seed)
     module = build_model(Model(name="cnn"), _CIFAR, _CLASSES)
     weights = initial_weights(module, tasks, seed)
     movements = 1e-3 * np.random.default_rng(seed).standard_normal(weights.shape, dtype=np.float32)
     identities = np.arange(users) % tasks
-    step = _Step(clip=3.0, noise_std=math.sqrt(12.0), learning_rate=0.03, batch=batch, seed=seed)
-    loop = _PlainLoop(data, weights, movements, identities)
+    step = Step(clip=3.0, noise_std=math.sqrt(12.0), learning_rate=0.03, batch=batch, seed=seed)
+    loop = PlainLoop(data, weights, movements, identities)
     with Engine(module, data, tasks=tasks, workers=workers, seed=seed, noise=ReplayNoise(seed)) as engine:
         engine.publish(weights, movements)
 
-        def ours(step: _Step = step) -> list[NDArray[Any]]:
+        def ours(step: Step = step) -> list[NDArray[Any]]:
             everyone = np.arange(users)
             scores = engine.score(1, batch=batch, gradients=True)
             clip, std = np.full(users, step.clip), np.full(users, step.noise_std)
@@ -73,13 +70,17 @@ def round_vs_plain_loop(
             evaluated = engine.evaluate(identities)
             return [*scores, trained.uploads, evaluated.train_loss_sum, evaluated.test_loss_sum]
 
-        quiet = _Step(step.clip, 0.0, step.learning_rate, batch, seed)
+        def plain(*, clipped: bool) -> None:
+            with all_cores():
+                loop.play(step, clipped=clipped)
+
+        quiet = Step(step.clip, 0.0, step.learning_rate, batch, seed)
         differences = _relative_differences(ours(quiet), loop.play(quiet, clipped=True), weights[identities])
-        times = _interleaved(
+        times = interleaved(
             {
                 "covey": ours,
-                "plain_clipped": lambda: loop.play(step, clipped=True),
-                "plain_unclipped": lambda: loop.play(step, clipped=False),
+                "plain_clipped": lambda: plain(clipped=True),
+                "plain_unclipped": lambda: plain(clipped=False),
             },
             repeats,
         )
@@ -88,10 +89,10 @@ def round_vs_plain_loop(
         "users": users,
         "samples_per_user": samples,
         "workers": workers,
-        "plain_threads": torch.get_num_threads(),
+        "plain_threads": cores(),
         "samples_per_s": {name: passes / statistics.median(values) for name, values in times.items()},
-        "times_faster_than_plain_clipped": _ratio(times["plain_clipped"], times["covey"]),
-        "times_faster_than_plain_unclipped": _ratio(times["plain_unclipped"], times["covey"]),
+        "times_faster_than_plain_clipped": ratio(times["plain_clipped"], times["covey"]),
+        "times_faster_than_plain_unclipped": ratio(times["plain_unclipped"], times["covey"]),
         "largest_relative_difference": differences,
     }
 
@@ -116,11 +117,11 @@ def clip_vs_opacus(batch: int = 256, repeats: int = 9, clip: float = 1.0, seed: 
 
     ways = {f"{layout}_{threads}": (layout, threads) for layout in ("default", "channels_last") for threads in (1, 2)}
     peers = {
-        name: _opacus_step(opacus, weights, x, y, clip, channels_last=layout == "channels_last", threads=threads)
+        name: opacus_step(opacus, weights, x, y, clip, channels_last=layout == "channels_last", threads=threads)
         for name, (layout, threads) in ways.items()
     }
     difference = _opacus_difference(opacus, module, weights, x, y, clip)
-    times = _interleaved({"covey": ours, **peers}, repeats)
+    times = interleaved({"covey": ours, **peers}, repeats)
     best = {
         threads: min(
             (name for name in ways if ways[name][1] == threads), key=lambda name: statistics.median(times[name])
@@ -130,8 +131,8 @@ def clip_vs_opacus(batch: int = 256, repeats: int = 9, clip: float = 1.0, seed: 
     return {
         "batch": batch,
         "samples_per_s": {name: batch / statistics.median(values) for name, values in times.items()},
-        "times_faster": _ratio(times[best[1]], times["covey"]),
-        "times_faster_than_two_threads": _ratio(times[best[2]], times["covey"]),
+        "times_faster": ratio(times[best[1]], times["covey"]),
+        "times_faster_than_two_threads": ratio(times[best[2]], times["covey"]),
         "relative_difference_of_clipped_sums": difference,
     }
 
@@ -144,7 +145,7 @@ def matmul_fraction(batch: int = 256, repeats: int = 9, size: int = 1024, seed: 
     x, y = _random_batch(batch, seed)
     module = build_model(Model(name="cnn"), _CIFAR, _CLASSES)
     square = torch.randn(size, size, generator=torch.Generator().manual_seed(seed))
-    plain = _conventional_cnn().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    plain = conventional_cnn().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     image = x.contiguous(memory_format=torch.channels_last)
     parameters = list(plain.parameters())
 
@@ -153,7 +154,7 @@ def matmul_fraction(batch: int = 256, repeats: int = 9, size: int = 1024, seed: 
             torch.autograd.grad(functional.cross_entropy(plain(part_x), part_y), parameters)
 
     with one_thread():
-        times = _interleaved(
+        times = interleaved(
             {
                 "clipped": lambda: clipped_gradient_sum(module, x, y, 1.0),
                 "product": lambda: square @ square,
@@ -169,9 +170,9 @@ def matmul_fraction(batch: int = 256, repeats: int = 9, size: int = 1024, seed: 
         "gflop_per_sample": flops / batch / 1e9,
         "peak_gflop_per_s": statistics.median(peak) / 1e9,
         "clipped_gflop_per_s": statistics.median(reached) / 1e9,
-        "fraction_of_peak": _interval([a / b for a, b in zip(reached, peak, strict=True)]),
+        "fraction_of_peak": interval([a / b for a, b in zip(reached, peak, strict=True)]),
         "samples_per_s": {name: batch / statistics.median(times[name]) for name in ("clipped", "plain_backward")},
-        "speed_against_plain_backward": _ratio(times["plain_backward"], times["clipped"]),
+        "speed_against_plain_backward": ratio(times["plain_backward"], times["clipped"]),
     }
 
 
@@ -217,160 +218,14 @@ def _small_round_s(users: int, tasks: int, samples: int, batch: int, workers: in
             engine.train(1, trained, identities[trained], ones, ones, learning_rate=0.1, batch=0)
             engine.evaluate(identities)
 
-        return statistics.median(_interleaved({"round": play}, repeats)["round"])
-
-
-@dataclass(frozen=True)
-class _Step:
-    clip: float
-    noise_std: float
-    learning_rate: float
-    batch: int
-    seed: int
-
-
-class _PlainLoop:
-    """A round as one would write it: a module for each task, a loop over users, full batches."""
-
-    def __init__(
-        self,
-        data: UserData,
-        weights: NDArray[np.float32],
-        movements: NDArray[np.float32],
-        identities: NDArray[np.int64],
-    ) -> None:
-        self.modules = []
-        for row in weights:
-            module = _conventional_cnn()
-            nn.utils.vector_to_parameters(torch.from_numpy(row), module.parameters())
-            self.modules.append(module)
-        self.movements = torch.from_numpy(movements)
-        self.identities = identities
-        self.train = _by_user(data.x, data.y, data.offsets)
-        self.test = _by_user(data.test_x, data.test_y, data.test_offsets)
-
-    def play(self, step: _Step, *, clipped: bool) -> list[NDArray[Any]]:
-        losses, similarity = self._score(step)
-        uploads = np.stack([self._step(user, step, clipped) for user in range(len(self.train))])
-        return [losses, similarity, uploads, self._evaluate(self.train), self._evaluate(self.test)]
-
-    def _score(self, step: _Step) -> tuple[NDArray[Any], NDArray[Any]]:
-        losses = np.zeros((len(self.train), len(self.modules)))
-        similarity = np.zeros_like(losses)
-        for user, (all_x, all_y) in enumerate(self.train):
-            order = generator(step.seed, "identify_batch", user=user, round=1).permutation(len(all_y))
-            x, y = all_x[order[: step.batch]], all_y[order[: step.batch]]
-            for task, module in enumerate(self.modules):
-                loss = functional.cross_entropy(module(x), y)
-                gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(module.parameters()))])
-                losses[user, task] = loss.item()
-                similarity[user, task] = functional.cosine_similarity(-gradient, self.movements[task], dim=0).item()
-        return losses, similarity
-
-    def _step(self, user: int, step: _Step, clipped: bool) -> NDArray[np.floating]:
-        module = self.modules[self.identities[user]]
-        x, y = self.train[user]
-        if clipped:
-            total = _mapped_clipped_sum(module, x, y, step.clip)
-        else:
-            loss = functional.cross_entropy(module(x), y, reduction="sum")
-            total = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(module.parameters()))])
-        if step.noise_std:
-            total += step.noise_std * torch.randn(len(total), generator=torch.Generator().manual_seed(user))
-        return flatten(module) - np.float32(step.learning_rate / len(y)) * total.numpy()
-
-    def _evaluate(self, half: list[tuple[Tensor, Tensor]]) -> NDArray[np.float64]:
-        with torch.no_grad():
-            return np.array(
-                [
-                    functional.cross_entropy(self.modules[task](x), y, reduction="sum").item()
-                    for task, (x, y) in zip(self.identities, half, strict=True)
-                ]
-            )
-
-
-def _mapped_clipped_sum(module: nn.Module, x: Tensor, y: Tensor, clip: float, chunk: int = 32) -> Tensor:
-    """Sum of clipped gradients by `torch.func`, in chunks."""
-    weights = {name: p.detach() for name, p in module.named_parameters()}
-
-    def loss(values: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
-        return functional.cross_entropy(torch.func.functional_call(module, values, (image[None],)), label[None])
-
-    gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0))
-    total = torch.zeros(sum(w.numel() for w in weights.values()))
-    for part_x, part_y in zip(torch.split(x, chunk), torch.split(y, chunk), strict=True):
-        found = gradient(weights, part_x, part_y)
-        squares = sum(g.flatten(1).square().sum(1) for g in found.values())
-        factors = (clip / squares.sqrt()).clamp(max=1.0)
-        total += torch.cat([factors @ found[name].flatten(1) for name in weights])
-    return total
-
-
-def _conventional_cnn() -> nn.Module:
-    """The paper's CNN with the layers in their usual order, and the same parameters as `build_model` makes."""
-    return nn.Sequential(
-        nn.Conv2d(3, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(4096, 128),
-        nn.ReLU(),
-        nn.Linear(128, 64),
-        nn.ReLU(),
-        nn.Linear(64, _CLASSES),
-    )
-
-
-def _opacus_step(
-    opacus: Any,
-    weights: NDArray[np.float32],
-    x: Tensor,
-    y: Tensor,
-    clip: float,
-    *,
-    channels_last: bool,
-    threads: int,
-    noise_multiplier: float = 1.0,
-) -> Callable[[], nn.Module]:
-    """A function that makes one private step by Opacus and returns the module with its gradients."""
-    module = _conventional_cnn()
-    nn.utils.vector_to_parameters(torch.from_numpy(weights.copy()), module.parameters())
-    if channels_last:
-        module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        x = x.contiguous(memory_format=torch.channels_last)
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(x))
-    private, optimizer, criterion, _ = opacus.PrivacyEngine().make_private(
-        module=module,
-        # A step of size 0 keeps the weights, so that every repeat does the same work.
-        optimizer=torch.optim.SGD(module.parameters(), lr=0.0),
-        criterion=nn.CrossEntropyLoss(),
-        data_loader=loader,
-        noise_multiplier=noise_multiplier,
-        max_grad_norm=clip,
-        grad_sample_mode="ghost",
-        poisson_sampling=False,
-    )
-
-    def step() -> nn.Module:
-        before = torch.get_num_threads()
-        torch.set_num_threads(threads)
-        optimizer.zero_grad()
-        criterion(private(x), y).backward()
-        optimizer.step()
-        torch.set_num_threads(before)
-        return module
-
-    return step
+        return statistics.median(interleaved({"round": play}, repeats)["round"])
 
 
 def _opacus_difference(
     opacus: Any, module: nn.Module, weights: NDArray[np.float32], x: Tensor, y: Tensor, clip: float
 ) -> float:
     """Relative difference between our sum of clipped gradients and that of Opacus without noise."""
-    peer = _opacus_step(opacus, weights, x, y, clip, channels_last=False, threads=1, noise_multiplier=0.0)()
+    peer = opacus_step(opacus, weights, x, y, clip, channels_last=False, threads=1, noise_multiplier=0.0)()
     theirs = torch.cat([p.grad.flatten() for p in peer.parameters() if p.grad is not None]).double() * len(x)
     nn.utils.vector_to_parameters(torch.from_numpy(weights), module.parameters())
     ours = clipped_gradient_sum(module, x, y, clip).total
@@ -414,34 +269,6 @@ def _random_users(users: int, samples: int, test_samples: int, shape: tuple[int,
 def _random_batch(batch: int, seed: int) -> tuple[Tensor, Tensor]:
     draw = torch.Generator().manual_seed(seed)
     return torch.randn(batch, *_CIFAR, generator=draw), torch.randint(_CLASSES, (batch,), generator=draw)
-
-
-def _by_user(x: NDArray[np.float32], y: NDArray[np.int64], offsets: NDArray[np.int64]) -> list[tuple[Tensor, Tensor]]:
-    sizes = np.diff(offsets).tolist()
-    return list(zip(torch.split(torch.from_numpy(x), sizes), torch.split(torch.from_numpy(y), sizes), strict=True))
-
-
-def _interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each function, called in turn `repeats` times after one call that does not count."""
-    times: dict[str, list[float]] = {name: [] for name in functions}
-    for number in range(repeats + 1):
-        for name, function in functions.items():
-            gc.collect()
-            start = time.perf_counter()
-            function()
-            if number:
-                times[name].append(time.perf_counter() - start)
-    return times
-
-
-def _ratio(slow: list[float], fast: list[float]) -> dict[str, float]:
-    """How many times less time `fast` takes than `slow`, pair by pair."""
-    return _interval([a / b for a, b in zip(slow, fast, strict=True)])
-
-
-def _interval(values: list[float]) -> dict[str, float]:
-    low, high = np.quantile(values, [0.1, 0.9])
-    return {"median": statistics.median(values), "low": float(low), "high": float(high)}
 
 
 def _relative_differences(

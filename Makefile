@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types bench docs-reference clean
+.PHONY: help setup run test lint types bench study docs-reference clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -38,7 +38,13 @@ $(VENV)/.bench-ready: $(VENV)/.ready
 	@touch $@
 
 bench: $(VENV)/.bench-ready  ## Run all benchmarks side by side with their peers (several minutes)
-	@$(BIN)/covey bench
+	@$(BIN)/covey bench --out benchmarks/results.json
+	@$(BIN)/python benchmarks/page.py
+
+study: setup  ## Repeat the study of identification rules (CIFAR-10 needed: covey data fetch cifar10; about an hour)
+	@$(BIN)/python experiments/similarity.py
+	@$(BIN)/python experiments/clustering.py --data digits digits_no_noise digits_rotation --seeds 60
+	@$(BIN)/python experiments/clustering.py --data cifar10 --seeds 10
 
 docs-reference: setup  ## Regenerate docs/scenario.md from the schema
 	@$(BIN)/python -m covey.scenario.reference > docs/scenario.md

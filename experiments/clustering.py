@@ -167,10 +167,30 @@ def render_page(out: Path) -> str:
                 mean, half = interval(gap)
                 sign = "no clear difference" if abs(mean) <= half else ("higher" if mean > 0 else "lower")
                 lines.append(f"- {LABELS[rule]}, {what}: {mean:+.3f} ± {half:.3f} ({sign})")
-    verdict = out / "verdict.md"
-    if verdict.is_file():
-        lines += ["", "## Reading", "", verdict.read_text().strip()]
+    lines += similarity_section(out / "similarity.json")
+    lines += ["", "## Reading", "", (out / "reading.md").read_text(encoding="utf-8").strip()]
     return "\n".join(lines) + "\n"
+
+
+def similarity_section(source: Path) -> list[str]:
+    """What `experiments/similarity.py` found: how large and how right each part of the score is."""
+    report = json.loads(source.read_text(encoding="utf-8"))
+    lines = [
+        "",
+        "## Where the rule gets its answer from",
+        "",
+        f"Means over {report['seeds']} seeds of runs with the corrected rule, weight 0.2 (`experiments/similarity.py`).",
+        "Spread is the median over users of largest minus smallest value over the tasks, before weighting; right is the",
+        "share of users that each part alone would put right in the coming round.",
+        "",
+        "| data | round | spread of similarity | of loss | right by similarity | by printed sign | by loss |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    keys = ("similarity_spread", "loss_spread", "right_by_similarity", "right_by_printed_similarity", "right_by_loss")
+    for name, rounds in report["means"].items():
+        for turn, numbers in rounds.items():
+            lines.append(f"| {name} | {turn} | " + " | ".join(f"{numbers[key]:.2f}" for key in keys) + " |")
+    return lines
 
 
 def main() -> None:

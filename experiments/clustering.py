@@ -105,8 +105,12 @@ def draw(found: dict[tuple[str, str], list[dict[str, object]]], path: Path) -> N
     from matplotlib.figure import Figure
 
     datasets = [data for data in DATA if any(key[0] == data for key in found)]
-    figure = Figure(figsize=(5.2 * len(datasets), 4.2), layout="constrained")
-    for axes, data in zip(np.atleast_1d(figure.subplots(1, len(datasets), sharey=True)), datasets, strict=True):
+    rows = (len(datasets) + 1) // 2
+    figure = Figure(figsize=(10.4, 4.0 * rows), layout="constrained")
+    grid = figure.subplots(rows, 2, sharey=True, squeeze=False).ravel()
+    for unused in grid[len(datasets) :]:
+        unused.set_axis_off()
+    for axes, data in zip(grid, datasets, strict=False):
         for colour, marker, rule in zip(COLOURS, "osD^v", RULES, strict=True):
             cells = found.get((data, rule))
             if not cells:
@@ -119,8 +123,9 @@ def draw(found: dict[tuple[str, str], list[dict[str, object]]], path: Path) -> N
             axes.fill_between(rounds, curves.mean(0) - half, curves.mean(0) + half, color=colour, alpha=0.15, lw=0)
         axes.set(title=f"{TITLES[data]} ({len(cells)} seeds)", xlabel="round", ylim=(0.2, 1.02))
         axes.grid(alpha=0.25)
-    figure.axes[0].set_ylabel("clustering accuracy (best matching)")
-    figure.axes[-1].legend(fontsize=8, loc="lower right")
+    for axes in grid[::2]:
+        axes.set_ylabel("clustering accuracy (best matching)")
+    grid[0].legend(fontsize=8, loc="lower right")
     figure.savefig(path, dpi=130)
 
 
@@ -166,6 +171,14 @@ def render_page(out: Path) -> str:
                 mean, half = interval(gap)
                 sign = "no clear difference" if abs(mean) <= half else ("higher" if mean > 0 else "lower")
                 lines.append(f"- {LABELS[rule]}, {what}: {mean:+.3f} ± {half:.3f} ({sign})")
+        lines += ["", "Printed sign minus the corrected rule at the same weight, accuracy, paired by seed:", ""]
+        ours, printed = found[data, "gradient_loss_0.2"], found[data, "printed_sign_0.2"]
+        for turn in (2, 5, 15):
+            key = "clustering_accuracy"
+            gap = np.array([a[key][turn - 1] - b[key][turn - 1] for a, b in zip(printed, ours, strict=True)])  # type: ignore[index]
+            mean, half = interval(gap)
+            sign = "no clear difference" if abs(mean) <= half else ("higher" if mean > 0 else "lower")
+            lines.append(f"- round {turn}: {mean:+.3f} ± {half:.3f} ({sign})")
     lines += similarity_section(out / "similarity.json")
     lines += ["", "## Reading", "", (out / "reading.md").read_text(encoding="utf-8").strip()]
     return "\n".join(lines) + "\n"

@@ -85,18 +85,27 @@ def run(
     with Simulation(
         chosen, policy, rounds=rounds, seed=seed, workers=workers or _sensible_workers(chosen)
     ) as simulation:
-        if resume:
-            restore_checkpoint(simulation, folder)
-        else:
-            prepare_folder(folder, overwrite=overwrite)
-            write_atomically(folder / "scenario.toml", dump_scenario(chosen).encode())
-            save_checkpoint(simulation, folder)
-        started = time.perf_counter()
-        interrupted = _play(simulation, folder, notes)
+        started, interrupted = time.perf_counter(), False
+        try:
+            with _interruptible():
+                if resume:
+                    restore_checkpoint(simulation, folder)
+                else:
+                    prepare_folder(folder, overwrite=overwrite)
+                    write_atomically(folder / "scenario.toml", dump_scenario(chosen).encode())
+                    save_checkpoint(simulation, folder)
+                _play(simulation, folder, notes)
+        except KeyboardInterrupt:
+            if not (folder / CHECKPOINT).exists():
+                raise
+            interrupted = True
         seconds = time.perf_counter() - started
         history = simulation.history
-    write_results(history, folder, {"versions": versions(), "wall_seconds": round(seconds, 3)})
-    write_report(history, folder, versions(), write_atomically)
+    try:
+        write_results(history, folder, {"versions": versions(), "wall_seconds": round(seconds, 3)})
+        write_report(history, folder, versions(), write_atomically)
+    except KeyboardInterrupt:
+        interrupted = True
     console.print(summary_table(history))
     console.print(f"Results in [bold]{folder}[/]: open {folder / 'report.html'}", highlight=False, soft_wrap=True)
     if as_json and not quiet:
@@ -108,8 +117,8 @@ def run(
     return 0
 
 
-def _play(simulation: Simulation, folder: Path, console: Console) -> bool:
-    """Play the remaining rounds with a progress bar; True when interrupted."""
+def _play(simulation: Simulation, folder: Path, console: Console) -> None:
+    """Play the remaining rounds with a progress bar and a checkpoint after each."""
     history = simulation.history
     columns = (
         TextColumn("[bold]{task.description}"),
@@ -119,17 +128,13 @@ def _play(simulation: Simulation, folder: Path, console: Console) -> bool:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=False, disable=console.quiet) as progress, _interruptible():
+    with Progress(*columns, console=console, transient=False, disable=console.quiet) as progress:
         bar = progress.add_task(history.scenario.name, total=history.rounds, completed=len(history.records), now="")
-        try:
-            while not simulation.done:
-                record = simulation.play()
-                save_checkpoint(simulation, folder)
-                now = f"loss {record.loss:.2f}, grouped {record.clustering_accuracy:.0%}, served {record.served}"
-                progress.update(bar, advance=1, now=now)
-        except KeyboardInterrupt:
-            return True
-    return False
+        while not simulation.done:
+            record = simulation.play()
+            save_checkpoint(simulation, folder)
+            now = f"loss {record.loss:.2f}, grouped {record.clustering_accuracy:.0%}, served {record.served}"
+            progress.update(bar, advance=1, now=now)
 
 
 @contextmanager

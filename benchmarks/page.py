@@ -34,6 +34,7 @@ def render(source: Path) -> str:
         "The noise levels themselves differ from the solver's by what the solver's own tolerance allows (below); the",
         "leakage they minimise agrees to rounding.",
     ]
+    lines += ["", "## Remarks on this run", "", source.with_name("remarks.md").read_text(encoding="utf-8").strip()]
     for name, numbers in results.items():
         lines += ["", f"## {name}", "", "| | |", "| --- | --- |"]
         lines += [f"| {key.replace('_', ' ')} | {text(value)} |" for key, value in numbers.items()]

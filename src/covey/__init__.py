@@ -6,13 +6,15 @@
     print(history.column("accuracy"))
 
 `Scenario` describes a run, `simulate` plays it, `History` is the result. The packages below hold
-one subject each: `radio`, `allocation`, `association`, `learning`, `privacy`, `data`, `simulation`.
+one subject each: `radio`, `allocation`, `association`, `learning`, `privacy`, `data`, `simulation`,
+`environment`, `learners`, `evaluation`.
 """
 
 from importlib import metadata
 
 from covey.association import Observation, register_policy
 from covey.data import UserData, register_dataset
+from covey.environment import parallel_env
 from covey.errors import CoveyError
 from covey.learning import register_model
 from covey.radio import register_mobility, register_path_loss
@@ -31,6 +33,7 @@ __all__ = [
     "__version__",
     "dump_scenario",
     "load_scenario",
+    "parallel_env",
     "register_dataset",
     "register_mobility",
     "register_model",

@@ -27,6 +27,11 @@ PURPOSES: dict[str, int] = {
     "kmeans": 14,
     "kmeans_noise": 15,
     "synthetic": 16,
+    "surrogate": 17,
+    "exploration": 18,
+    "replay": 19,
+    "network": 20,
+    "bootstrap": 21,
 }
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.allocation import assign_blocks, exact_blocks, min_sinr
-from covey.allocation.blocks import _Grid
+from covey.allocation.blocks import _Grid, blocks_of_many
 
 from .conftest import NOISE_W, POWER_W, make_instance
 
@@ -188,3 +188,40 @@ def test_wrong_input_is_refused(instance: Callable) -> None:
         assign_blocks(problem.gains * np.nan, selected, problem.samples, **problem.radio)
     with pytest.raises(ValueError, match="blocks"):
         assign_blocks(problem.gains, selected, problem.samples, **{**problem.radio, "blocks": 0})
+
+
+def test_a_batch_gets_the_blocks_of_its_networks() -> None:
+    problems = [make_instance(seed, users=16, blocks=3) for seed in range(30)]
+    selected = [problem.selection(np.random.default_rng(seed)) for seed, problem in enumerate(problems)]
+    first_station = np.arange(30) % 7 - 2
+    single = [
+        assign_blocks(problem.gains, chosen, problem.samples, **problem.radio, first_station=first)
+        for problem, chosen, first in zip(problems, selected, first_station, strict=True)
+    ]
+    block = blocks_of_many(
+        np.stack([result.station for result in single]),
+        np.stack([problem.gains for problem in problems]),
+        np.stack([problem.samples for problem in problems]),
+        **problems[0].radio,
+        first_station=first_station,
+    )
+    np.testing.assert_array_equal(block, [result.block for result in single])
+
+
+def test_an_empty_batch() -> None:
+    block = blocks_of_many(np.empty((0, 5), int), np.empty((0, 5, 2)), np.empty((0, 5)), **make_instance(0).radio)
+    assert block.shape == (0, 5)
+
+
+def test_wrong_batches_are_refused(instance: Callable) -> None:
+    problem = instance(0)
+    station = np.zeros((1, 12), dtype=int)
+    gains, weights = problem.gains[None], problem.samples[None]
+    with pytest.raises(ValueError, match="do not fit together"):
+        blocks_of_many(station, gains.swapaxes(1, 2), weights, **problem.radio)
+    with pytest.raises(ValueError, match="do not fit together"):
+        blocks_of_many(station, gains, problem.samples, **problem.radio)
+    with pytest.raises(ValueError, match="station 4 is beyond the last of 4"):
+        blocks_of_many(station + 4, gains, weights, **problem.radio)
+    with pytest.raises(ValueError, match="positive and finite"):
+        blocks_of_many(station, gains, weights * 0, **problem.radio)

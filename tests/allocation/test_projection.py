@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.allocation import VIOLATION_KINDS, Plan, project
+from covey.allocation import VIOLATION_KINDS, Plan, project, project_many
 
 from .conftest import make_instance
 
@@ -144,3 +144,75 @@ def test_projected_plans_are_valid_and_charges_sum_up(seed: int, density: float,
     assert np.array_equal(plan.violators, np.any([plan.kinds[kind] for kind in VIOLATION_KINDS], axis=0))
     # Whoever was selected is served or has broken a rule.
     assert np.all(served[selected.any(axis=0) & ~plan.violators])
+
+
+def batch(networks: int) -> tuple[dict, list[np.ndarray]]:
+    """Arguments of `project_many`, and the selections, of which some are empty and some full."""
+    problems = [make_instance(seed) for seed in range(networks)]
+    rng = np.random.default_rng(networks)
+    selected = [rng.random((4, 12)) < density for density in np.linspace(0, 1, networks)]
+    identities = [rng.integers(-1, 5, 12) if n % 5 == 0 else p.identities for n, p in enumerate(problems)]
+    arguments = {
+        "identities": np.array(identities).reshape(networks, 12),
+        "capable": make_instance(0).capable,
+        "gains": np.array([p.gains for p in problems]).reshape(networks, 12, 4),
+        "samples": np.array([p.samples for p in problems]).reshape(networks, 12),
+        "downlink_slots": 5,
+        "first_station": np.arange(networks) % 4,
+        **make_instance(0).radio,
+    }
+    return arguments, selected
+
+
+def test_a_batch_is_projected_network_by_network() -> None:
+    arguments, selected = batch(60)
+    plans = project_many(np.stack(selected), **arguments)
+    shared = {key: arguments[key] for key in ("capable", "downlink_slots", "blocks", "power_w", "noise_w", "min_sinr")}
+    for n, chosen in enumerate(selected):
+        own = {key: arguments[key][n] for key in ("identities", "gains", "samples", "first_station")}
+        plan = project(chosen, **own, **shared)
+        for name in ("station", "block", "active", "violators", "station_violations", "served"):
+            np.testing.assert_array_equal(getattr(plans, name)[n], getattr(plan, name))
+        for kind in VIOLATION_KINDS:
+            np.testing.assert_array_equal(plans.kinds[kind][n], plan.kinds[kind])
+    assert all(plans.kinds[kind].any() for kind in VIOLATION_KINDS)
+
+
+def test_an_empty_batch_and_an_empty_selection() -> None:
+    arguments, _ = batch(0)
+    none = project_many(np.zeros((0, 4, 12), dtype=bool), **arguments)
+    assert none.station.shape == (0, 12)
+    assert none.active.shape == (0, 4, 4)
+    assert none.station_violations.shape == (0, 4)
+    arguments, selected = batch(3)
+    nobody = project_many(np.zeros_like(selected), **{**arguments, "first_station": 1})
+    assert not nobody.served.any()
+    assert not nobody.violators.any()
+    assert not nobody.active.any()
+
+
+def test_input_is_left_alone_whatever_its_layout() -> None:
+    arguments, selected = batch(6)
+    expected = project_many(np.stack(selected), **arguments)
+    gains = np.asfortranarray(arguments["gains"])
+    gains.flags.writeable = False
+    chosen = np.stack(selected).astype(int)
+    before = chosen.copy()
+    plans = project_many(chosen, **{**arguments, "gains": gains, "samples": arguments["samples"].astype(np.int32)})
+    np.testing.assert_array_equal(plans.block, expected.block)
+    np.testing.assert_array_equal(chosen, before)
+
+
+def test_a_user_without_samples_may_be_dropped_but_not_served() -> None:
+    samples = np.array([0, 10])
+    plan = run(select(2, 2, (0, 0), (1, 1)), samples=samples, identities=np.array([7, 0]))
+    assert broken(plan) == {"unable": [0]}
+    with pytest.raises(ValueError, match="positive and finite"):
+        run(select(2, 2, (0, 0), (1, 1)), samples=samples)
+
+
+def test_arrays_that_do_not_fit_together_are_refused() -> None:
+    arguments, selected = batch(3)
+    for key in ("identities", "gains", "samples", "capable"):
+        with pytest.raises(ValueError, match="do not fit together"):
+            project_many(np.stack(selected), **{**arguments, key: arguments[key][:2]})

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -88,3 +90,16 @@ def test_only_candidates_can_be_admitted() -> None:
     plan.admit(station, user)
     with pytest.raises(ValueError, match=f"user {user} cannot be admitted"):
         plan.admit(station, user)
+
+
+def test_stations_that_do_not_exist_admit_nobody() -> None:
+    plan = Admission(make_observation(4))
+    for station in (-1, 4):
+        with pytest.raises(ValueError, match=f"cannot be admitted by station {station}"):
+            plan.admit(station, 0)
+
+
+def test_gains_of_another_network_are_refused() -> None:
+    observation = make_observation(4)
+    with pytest.raises(ValueError, match=r"gains \(11, 4\) must be \(U, B\), here \(12, 4\)"):
+        Admission(replace(observation, gains=observation.gains[1:]))

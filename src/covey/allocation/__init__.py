@@ -12,7 +12,7 @@ from covey.allocation.exact import ExactSolution, exact_association, exact_block
 from covey.allocation.groups import TooLargeError
 from covey.allocation.interior_point import noise_levels_interior_point
 from covey.allocation.noise import NoiseLevels, leakage, noise_levels
-from covey.allocation.projection import VIOLATION_KINDS, Plan, project
+from covey.allocation.projection import VIOLATION_KINDS, Plan, Plans, project, project_many
 
 __all__ = [
     "VIOLATION_KINDS",
@@ -25,6 +25,7 @@ __all__ = [
     "JointProblem",
     "NoiseLevels",
     "Plan",
+    "Plans",
     "Problem",
     "TooLargeError",
     "assign_blocks",
@@ -37,5 +38,6 @@ __all__ = [
     "noise_levels",
     "noise_levels_interior_point",
     "project",
+    "project_many",
     "sequential_allocation",
 ]

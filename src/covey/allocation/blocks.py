@@ -5,16 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray
+from covey.allocation import kernels
+from covey.allocation.arrays import BoolArray, FloatArray, IntArray, dense
 
 #: Every method asks for this much more than the SINR floor, so that no rounding can put a granted link below it.
 _SINR_MARGIN = 1e-9
-#: Bonus of the current block, as a share of the largest weight: decides ties and nothing else.
-_KEEP_BONUS = 1e-9
-#: Relative gain below which a matching counts as no better than the current one.
-_MIN_GAIN = 1e-12
+#: Sweeps over all stations after which a matching is left as it is, for each station that comes first.
+_MAX_SWEEPS = 50
 
 
 @dataclass(frozen=True)
@@ -41,11 +39,12 @@ def required_sinr(floor: float) -> float:
 
 
 def stations_of(selected: BoolArray) -> IntArray:
-    """Station of each user, (U,), -1 for none, of a selection (B, U) with at most one station per user."""
-    if np.any(selected.sum(axis=0) > 1):
-        user = int(np.flatnonzero(selected.sum(axis=0) > 1)[0])
+    """Station of each user, (..., U), -1 for none, of a selection (..., B, U) with at most one station per user."""
+    suitors = selected.sum(axis=-2)
+    if np.any(suitors > 1):
+        user = int(np.nonzero(suitors > 1)[-1][0])
         raise ValueError(f"user {user} is selected by more than one station; keep one station per user")
-    return np.where(selected.any(axis=0), selected.argmax(axis=0), -1).astype(np.int64)
+    return np.where(suitors > 0, selected.argmax(axis=-2), -1).astype(np.int64)
 
 
 def assign_blocks(
@@ -58,7 +57,7 @@ def assign_blocks(
     noise_w: float,
     min_sinr: float,
     first_station: int = 0,
-    max_sweeps: int = 50,
+    max_sweeps: int = _MAX_SWEEPS,
 ) -> BlockAssignment:
     """A block for as much weight of selected users as found, every granted link at or above the SINR floor.
 
@@ -73,162 +72,96 @@ def assign_blocks(
     who comes first shapes the outcome.
     """
     station = stations_of(selected)
-    weights = np.asarray(weights, dtype=np.float64)
-    _check(gains, selected, weights, blocks, min_sinr)
-    received_w = power_w * gains
-    floor = required_sinr(min_sinr)
-    stations = len(selected)
-    order = (first_station + np.arange(stations)) % stations
-    in_reach = selected & (power_w * gains.T / floor >= noise_w)
-    goal = float(weights[in_reach.any(axis=0)].sum()) * (1.0 - _MIN_GAIN)
-
-    grid = _Grid(received_w, in_reach, weights, blocks, noise_w, floor)
-    holder, served_weight, sweeps = grid.user, 0.0, 0
-    for start in range(stations):
-        grid.clear()
-        turn = np.roll(order, -start).tolist()
-        sweeps += grid.improve(turn, max_sweeps, displace=False)
-        if grid.served_weight < goal:
-            sweeps += grid.improve(turn, max_sweeps, displace=True)
-        if grid.served_weight > served_weight * (1.0 + _MIN_GAIN):
-            holder, served_weight = grid.user, grid.served_weight
-        if served_weight >= goal:
-            break
+    if gains.ndim != 2 or selected.shape != gains.shape[::-1] or np.shape(weights) != (len(gains),):
+        raise ValueError(
+            f"gains {gains.shape}, selected {selected.shape} and weights {np.shape(weights)} do not fit together;"
+            " they must be (U, B), (B, U) and (U,)"
+        )
+    _check(gains, station, np.asarray(weights, dtype=np.float64), blocks, min_sinr)
+    grid = _Grid(power_w * gains, selected, weights, blocks, noise_w, required_sinr(min_sinr))
+    sweeps = grid.match(first_station, max_sweeps)
     block = np.full(len(gains), -1, dtype=np.int64)
-    granted = holder >= 0
-    block[holder[granted]] = np.nonzero(granted)[1]
+    holder, n = np.nonzero(grid.user >= 0)
+    block[grid.user[holder, n]] = n
     return BlockAssignment(station, block, sweeps)
 
 
+def blocks_of_many(
+    station: IntArray,
+    gains: FloatArray,
+    weights: FloatArray | IntArray,
+    *,
+    blocks: int,
+    power_w: float,
+    noise_w: float,
+    min_sinr: float,
+    first_station: IntArray | int = 0,
+) -> IntArray:
+    """The blocks (N, U), -1 for none, that `assign_blocks` grants in each of N networks.
+
+    station: (N, U) station of each user, -1 for none; gains: (N, U, B); weights: (N, U); first_station: (N,), or one
+    for all.
+    """
+    station, size = dense(station, np.int64), dense(weights, np.float64)
+    if gains.shape[:2] != station.shape or gains.ndim != 3 or size.shape != station.shape:
+        raise ValueError(
+            f"station {station.shape}, gains {gains.shape} and weights {size.shape} do not fit together;"
+            " they must be (N, U), (N, U, B) and (N, U)"
+        )
+    if station.max(initial=-1) >= gains.shape[2]:
+        raise ValueError(f"station {station.max()} is beyond the last of {gains.shape[2]}; number them from 0")
+    _check(gains, station, size, blocks, min_sinr)
+    return kernels.match_all(
+        station,
+        dense(power_w * gains, np.float64),
+        size,
+        np.full(len(station), first_station, dtype=np.int64),
+        _MAX_SWEEPS,
+        int(blocks),
+        float(noise_w),
+        float(required_sinr(min_sinr)),
+    )
+
+
 class _Grid:
-    """The granted links: which user holds each (station, block), and what it leaves at the other stations."""
+    """The granted links of one network: `user` (B, R) holds each (station, block), -1 for none."""
 
     def __init__(
         self,
         received_w: FloatArray,
         selected: BoolArray,
-        weights: FloatArray,
+        weights: FloatArray | IntArray,
         blocks: int,
         noise_w: float,
         floor: float,
     ) -> None:
-        self._shape = (len(selected), blocks)
-        self._members = [np.flatnonzero(row) for row in selected]
-        self._received_w = [received_w[members] for members in self._members]
-        # Interference that each member can bear at its own station.
-        self._bearable_w = [row[:, b] / floor - noise_w for b, row in enumerate(self._received_w)]
-        self._weights = [weights[members] for members in self._members]
-        self._bonus = _KEEP_BONUS * float(weights.max(initial=0.0))
-        self.clear()
+        self._links = kernels.links_of(
+            stations_of(selected),
+            dense(received_w, np.float64),
+            dense(weights, np.float64),
+            float(noise_w),
+            float(floor),
+        )
+        self.user: IntArray = np.full((len(selected), int(blocks)), -1, dtype=np.int64)
 
-    def clear(self) -> None:
-        """Withdraw all grants."""
-        stations, blocks = self._shape
-        self.user = np.full((stations, blocks), -1, dtype=np.int64)
-        self._member = np.full((stations, blocks), -1, dtype=np.int64)
-        # (B, R, B): what the holder of a (station, block) leaves at every other station; 0 at its own.
-        self._spill_w = np.zeros((stations, blocks, stations))
-        # (B, R): the interference that the holder of a (station, block) can bear.
-        self._bears_w = np.full((stations, blocks), np.inf)
-        self._weight = np.zeros((stations, blocks))
-
-    @property
-    def served_weight(self) -> float:
-        """Total weight of the granted links."""
-        return float(self._weight.sum())
+    def match(self, first_station: int, max_sweeps: int) -> int:
+        """Grant the best matching over all first stations; the number of sweeps."""
+        return kernels.match(int(first_station), int(max_sweeps), self.user, self._links)
 
     def improve(self, turn: list[int], max_sweeps: int, *, displace: bool) -> int:
         """Let the stations take turns until none can serve more; the number of sweeps."""
-        changes = 0
-        seen = [-1] * len(turn)
-        for sweep in range(max_sweeps):
-            before = changes
-            for b in turn:
-                # Nothing to gain where everybody is served, or where nothing changed since the last look.
-                if seen[b] == changes or np.count_nonzero(self._member[b] >= 0) == len(self._members[b]):
-                    continue
-                changes += self._rematch(b, displace)
-                seen[b] = changes
-            if changes == before:
-                return sweep + 1
-        return max_sweeps
-
-    def _rematch(self, b: int, displace: bool) -> bool:
-        """Match the users of station b anew; whether that serves more weight in total."""
-        weights, bearable_w = self._weights[b][:, None], self._bearable_w[b][:, None]
-        spill_w = self._spill_w.copy()
-        spill_w[b] = 0.0
-        interference_w = spill_w.sum(axis=0)  # (R, B)
-        slack_w = self._bears_w.T - interference_w
-        slack_w[:, b] = np.inf
-        breaks = self._received_w[b][:, None, :] > slack_w  # (members, R, B)
-        if displace:
-            _add_too_loud(breaks, spill_w[:, :, b].T, bearable_w)
-            value = weights - (breaks * self._weight.T).sum(axis=2)
-        else:
-            value = weights * (~breaks.any(axis=2) & (interference_w[:, b] <= bearable_w))
-
-        held = np.flatnonzero(self._member[b] >= 0)
-        holder = self._member[b, held]
-        value[holder, held] = weights[holder, 0]
-        score = np.maximum(value, 0.0)
-        score[holder, held] += self._bonus
-        row, column = linear_sum_assignment(score, maximize=True)
-        granted = value[row, column] > 0
-        row, column = row[granted], column[granted]
-        if value[row, column].sum() <= self._weight[b].sum() * (1.0 + _MIN_GAIN):
-            return False
-        if displace:
-            breaks[holder, held] = False
-            pair, elsewhere = np.nonzero(breaks[row, column])
-            self._release(elsewhere, column[pair])
-        self._release(b, held)
-        self._grant(b, column, row)
-        return True
-
-    def _release(self, station: int | IntArray, block: IntArray) -> None:
-        self.user[station, block] = -1
-        self._member[station, block] = -1
-        self._spill_w[station, block] = 0.0
-        self._bears_w[station, block] = np.inf
-        self._weight[station, block] = 0.0
+        work = kernels.workspace_of(self._links, self.user.shape[1])
+        return kernels.improve(dense(turn, np.int64), max_sweeps, displace, self.user, self._links, work)
 
     def _grant(self, b: int, block: IntArray, member: IntArray) -> None:
-        self.user[b, block] = self._members[b][member]
-        self._member[b, block] = member
-        self._spill_w[b, block] = self._received_w[b][member]
-        self._spill_w[b, block, b] = 0.0
-        self._bears_w[b, block] = self._bearable_w[b][member]
-        self._weight[b, block] = self._weights[b][member]
+        self.user[b, block] = self._links.members[b, member]
 
 
-def _add_too_loud(breaks: BoolArray, interference_w: FloatArray, bearable_w: FloatArray) -> None:
-    """Add to `breaks` (members, R, B) the strongest other interferers, as few as make the rest bearable.
-
-    interference_w: (R, B) at the members' station; bearable_w: (members, 1).
-    """
-    left_w = np.where(breaks, 0.0, interference_w)
-    member, block = np.nonzero(left_w.sum(axis=2) > bearable_w)
-    if len(member) == 0:
-        return
-    order = np.argsort(-left_w[member, block], axis=1)
-    ranked_w = np.take_along_axis(left_w[member, block], order, axis=1)
-    rest_w = np.cumsum(ranked_w[:, ::-1], axis=1)[:, ::-1]
-    pair, rank = np.nonzero((rest_w > bearable_w[member]) & (ranked_w > 0))
-    breaks[member[pair], block[pair], order[pair, rank]] = True
-
-
-def _check(gains: FloatArray, selected: BoolArray, weights: FloatArray, blocks: int, min_sinr: float) -> None:
-    users = len(gains)
-    if gains.ndim != 2 or selected.shape != gains.shape[::-1] or weights.shape != (users,):
-        raise ValueError(
-            f"gains {gains.shape}, selected {selected.shape} and weights {weights.shape} do not fit together;"
-            " they must be (U, B), (B, U) and (U,)"
-        )
-    chosen = weights[selected.any(axis=0)]
-    if not np.all(np.isfinite(chosen) & (chosen > 0)):
+def _check(gains: FloatArray, station: IntArray, weights: FloatArray, blocks: int, min_sinr: float) -> None:
+    chosen = weights[station >= 0]
+    if not (np.isfinite(chosen) & (chosen > 0)).all():
         raise ValueError("weights of selected users must be positive and finite; do not select users without weight")
-    if not np.all(np.isfinite(gains) & (gains >= 0)):
+    if not (np.isfinite(gains) & (gains >= 0)).all():
         raise ValueError("gains must be finite and not negative")
     if blocks < 1 or not min_sinr > 0:
         raise ValueError(f"blocks ({blocks}) must be at least 1 and min_sinr ({min_sinr}) positive")

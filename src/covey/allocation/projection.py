@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray
-from covey.allocation.blocks import assign_blocks
+from covey.allocation.arrays import BoolArray, FloatArray, IntArray, dense
+from covey.allocation.blocks import blocks_of_many
+from covey.allocation.compiled import compiled
 
 #: Ways in which a selection can break the rules, in the order in which they are projected out (errata E34).
 VIOLATION_KINDS = ("unable", "beyond_blocks", "selected_twice", "no_block", "no_broadcast")
+_UNABLE, _BEYOND_BLOCKS, _SELECTED_TWICE, _NO_BLOCK, _NO_BROADCAST = range(len(VIOLATION_KINDS))
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,23 @@ class Plan:
     @property
     def served(self) -> BoolArray:
         """Users that upload in this round, (U,)."""
+        return self.station >= 0
+
+
+@dataclass(frozen=True)
+class Plans:
+    """The plans of N networks: every array of `Plan` with a first axis of length N."""
+
+    station: IntArray
+    block: IntArray
+    active: BoolArray
+    violators: BoolArray
+    kinds: dict[str, BoolArray]
+    station_violations: FloatArray
+
+    @property
+    def served(self) -> BoolArray:
+        """Users that upload in this round, (N, U)."""
         return self.station >= 0
 
 
@@ -62,25 +81,60 @@ def project(
     without a block are dropped; (station, task) broadcasts are sorted by their samples and those that do
     not fit are dropped with their users.
     """
-    wanted = np.asarray(selected, dtype=bool)
-    weights = np.asarray(samples, dtype=np.float64)
-    charged: dict[str, BoolArray] = {}
+    plans = project_many(
+        np.asarray(selected)[None],
+        np.asarray(identities)[None],
+        capable,
+        np.asarray(gains)[None],
+        np.asarray(samples, dtype=np.float64)[None],
+        blocks=blocks,
+        downlink_slots=downlink_slots,
+        power_w=power_w,
+        noise_w=noise_w,
+        min_sinr=min_sinr,
+        first_station=first_station,
+    )
+    return Plan(
+        station=plans.station[0],
+        block=plans.block[0],
+        active=plans.active[0],
+        violators=plans.violators[0],
+        kinds={kind: users[0] for kind, users in plans.kinds.items()},
+        station_violations=plans.station_violations[0],
+    )
 
-    known = (identities >= 0) & (identities < capable.shape[1])
-    able = capable[:, np.where(known, identities, 0)] & known
-    charged["unable"] = wanted & ~able
-    wanted = wanted & able
 
-    charged["beyond_blocks"] = wanted & (np.cumsum(wanted, axis=1) > blocks)
-    wanted = wanted & ~charged["beyond_blocks"]
+def project_many(
+    selected: BoolArray,
+    identities: IntArray,
+    capable: BoolArray,
+    gains: FloatArray,
+    samples: FloatArray | IntArray,
+    *,
+    blocks: int,
+    downlink_slots: int,
+    power_w: float,
+    noise_w: float,
+    min_sinr: float,
+    first_station: IntArray | int = 0,
+) -> Plans:
+    """The valid plans left of N selections (N, B, U) in networks with the same stations, as `project` makes each.
 
-    charged["selected_twice"] = wanted & (wanted.sum(axis=0) > 1)
-    favourite = np.where(wanted, gains.T, -np.inf).argmax(axis=0)
-    wanted = wanted & (np.arange(len(wanted))[:, None] == favourite)
+    identities, samples: (N, U); capable: (B, K); gains: (N, U, B); first_station: (N,), or one for all.
+    """
+    selected, identities = dense(selected, np.bool_), dense(identities, np.int64)
+    gains, weights = dense(gains, np.float64), dense(samples, np.float64)
+    capable = dense(capable, np.bool_)
+    _check(selected, identities, capable, gains, weights)
+    networks, _, users = selected.shape
 
-    granted = assign_blocks(
+    # Pairs (B, U) that broke a rule, and for each of VIOLATION_KINDS the users.
+    involved = np.zeros(selected.shape, dtype=np.bool_)
+    kinds = np.zeros((len(VIOLATION_KINDS), networks, users), dtype=np.bool_)
+    station = _suitors(selected, identities, capable, gains, int(blocks), involved, kinds)
+    block = blocks_of_many(
+        station,
         gains,
-        wanted,
         weights,
         blocks=blocks,
         power_w=power_w,
@@ -88,36 +142,114 @@ def project(
         min_sinr=min_sinr,
         first_station=first_station,
     )
-    charged["no_block"] = wanted & (granted.block < 0)
-    wanted = wanted & (granted.block >= 0)
-
-    active = _broadcasts(wanted, identities, weights, capable.shape, downlink_slots)
-    heard = wanted & active[:, np.where(known, identities, 0)]
-    charged["no_broadcast"] = wanted & ~heard
-
-    served = heard.any(axis=0)
-    involved = np.any(list(charged.values()), axis=0)
-    violators = involved.any(axis=0)
+    active = _broadcasts(station, block, identities, weights, capable.shape, int(downlink_slots), involved, kinds)
     # A violation that involves several stations is split equally between them: errata E40.
-    shares = involved / np.maximum(involved.sum(axis=0), 1)
-    return Plan(
-        station=np.where(served, granted.station, -1),
-        block=np.where(served, granted.block, -1),
+    shares = involved / np.maximum(involved.sum(axis=1, keepdims=True), 1)
+    return Plans(
+        station=station,
+        block=block,
         active=active,
-        violators=violators,
-        kinds={kind: np.asarray(charged[kind].any(axis=0)) for kind in VIOLATION_KINDS},
-        station_violations=np.asarray(shares.sum(axis=1), dtype=np.float64),
+        violators=np.asarray(involved.any(axis=1)),
+        kinds=dict(zip(VIOLATION_KINDS, kinds, strict=True)),
+        station_violations=shares.sum(axis=2),
     )
 
 
+@compiled
+def _suitors(
+    selected: BoolArray,
+    identities: IntArray,
+    capable: BoolArray,
+    gains: FloatArray,
+    blocks: int,
+    involved: BoolArray,
+    kinds: BoolArray,
+) -> IntArray:
+    """The station of every user, (N, U), -1 for none, before blocks are granted; notes the violations on the way."""
+    networks, stations, users = selected.shape
+    station = np.full((networks, users), -1)
+    for network in range(networks):
+        suitors = np.zeros(users, dtype=np.int64)
+        wanted = np.zeros((stations, users), dtype=np.bool_)
+        for b in range(stations):
+            chosen = 0
+            for i in range(users):
+                if not selected[network, b, i]:
+                    continue
+                task = identities[network, i]
+                if task < 0 or task >= capable.shape[1] or not capable[b, task]:
+                    kinds[_UNABLE, network, i] = involved[network, b, i] = True
+                    continue
+                chosen += 1
+                if chosen > blocks:
+                    kinds[_BEYOND_BLOCKS, network, i] = involved[network, b, i] = True
+                    continue
+                wanted[b, i] = True
+                suitors[i] += 1
+                if suitors[i] == 1 or gains[network, i, b] > gains[network, i, station[network, i]]:
+                    station[network, i] = b
+        for i in range(users):
+            if suitors[i] > 1:
+                kinds[_SELECTED_TWICE, network, i] = True
+                for b in range(stations):
+                    involved[network, b, i] |= wanted[b, i]
+    return station
+
+
+@compiled
 def _broadcasts(
-    wanted: BoolArray, identities: IntArray, weights: FloatArray, shape: tuple[int, ...], slots: int
+    station: IntArray,
+    block: IntArray,
+    identities: IntArray,
+    weights: FloatArray,
+    shape: tuple[int, int],
+    slots: int,
+    involved: BoolArray,
+    kinds: BoolArray,
 ) -> BoolArray:
-    """The (station, task) broadcasts (B, K) of most samples, at most `slots`; ties to the lower station, then task."""
-    station, user = np.nonzero(wanted)
-    total = np.zeros(shape)
-    np.add.at(total, (station, identities[user]), weights[user])
-    order = np.argsort(-total, axis=None, kind="stable")[: max(slots, 0)]
-    active = np.zeros(total.size, dtype=bool)
-    active[order] = True
-    return active.reshape(shape) & (total > 0)
+    """The broadcasts (N, B, K) of most samples, at most `slots`; ties to the lower station, then task.
+
+    Users without a block or without a broadcast lose their station and block, and are noted.
+    """
+    networks, users = station.shape
+    stations, tasks = shape
+    active = np.zeros((networks, stations, tasks), dtype=np.bool_)
+    total = np.empty((stations, tasks))
+    for network in range(networks):
+        total[:] = 0.0
+        for i in range(users):
+            b = station[network, i]
+            if block[network, i] >= 0:
+                total[b, identities[network, i]] += weights[network, i]
+            elif b >= 0:
+                kinds[_NO_BLOCK, network, i] = involved[network, b, i] = True
+                station[network, i] = -1
+        for _ in range(slots):
+            most, station_of_most, task_of_most = 0.0, -1, -1
+            for b in range(stations):
+                for task in range(tasks):
+                    if total[b, task] > most and not active[network, b, task]:
+                        most, station_of_most, task_of_most = total[b, task], b, task
+            if station_of_most < 0:
+                break
+            active[network, station_of_most, task_of_most] = True
+        for i in range(users):
+            b = station[network, i]
+            if b >= 0 and not active[network, b, identities[network, i]]:
+                kinds[_NO_BROADCAST, network, i] = involved[network, b, i] = True
+                station[network, i] = block[network, i] = -1
+    return active
+
+
+def _check(
+    selected: BoolArray, identities: IntArray, capable: BoolArray, gains: FloatArray, weights: FloatArray
+) -> None:
+    if selected.ndim == 3 and capable.ndim == 2:
+        networks, stations, users = selected.shape
+        fits = gains.shape == (networks, users, stations) and len(capable) == stations
+        if fits and identities.shape == weights.shape == (networks, users):
+            return
+    raise ValueError(
+        f"selected {selected.shape}, identities {identities.shape}, capable {capable.shape}, gains {gains.shape} and"
+        f" samples {weights.shape} do not fit together; they must be (N, B, U), (N, U), (B, K), (N, U, B) and (N, U)"
+    )

@@ -3,7 +3,7 @@
 from covey.association.admission import Admission
 from covey.association.exact import ExactPolicy, ExactRecord
 from covey.association.observation import Observation, Policy, validated_selection
-from covey.association.policies import greedy, nearest, random
+from covey.association.policies import coverage, greedy, nearest, random
 from covey.association.registry import POLICIES, get_policy, register_policy
 from covey.association.search import local_search
 
@@ -14,6 +14,7 @@ __all__ = [
     "ExactRecord",
     "Observation",
     "Policy",
+    "coverage",
     "get_policy",
     "greedy",
     "local_search",

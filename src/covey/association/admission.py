@@ -6,7 +6,8 @@ from typing import Self
 
 import numpy as np
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray
+from covey.allocation import admission_kernels as kernels
+from covey.allocation.arrays import BoolArray, FloatArray, IntArray, dense
 from covey.allocation.blocks import required_sinr
 from covey.association.observation import Observation
 
@@ -18,34 +19,48 @@ class Admission:
     """
 
     def __init__(self, observation: Observation) -> None:
-        stations, tasks = observation.capable.shape
-        users, blocks = len(observation.identities), observation.blocks
-        self._identities = observation.identities
-        self._slots = observation.downlink_slots
-        self._eligible = observation.eligible
-        self._received_w = observation.power_w * observation.gains
-        # Interference that each user can bear at each station, (U, B).
-        self._bearable_w = self._received_w / required_sinr(observation.min_sinr) - observation.noise_w
+        stations, users = observation.eligible.shape
+        if observation.gains.shape != (users, stations):
+            raise ValueError(f"gains {observation.gains.shape} must be (U, B), here {(users, stations)}")
         self.samples: FloatArray = np.asarray(observation.samples, dtype=np.float64)
-        self.station: IntArray = np.full(users, -1, dtype=np.int64)
-        self.block: IntArray = np.full(users, -1, dtype=np.int64)
-        self.members: IntArray = np.zeros((stations, tasks), dtype=np.int64)
-        # (B, R): the user that holds each block of each station.
-        self._holder = np.full((stations, blocks), -1, dtype=np.int64)
-        # (R, B, U): whether the user could take the block of the station now.
-        self._fits = np.repeat((self._bearable_w.T >= 0)[None], blocks, axis=0)
+        self._slots = int(observation.downlink_slots)
+        self._plan = kernels.empty_plan(
+            dense(observation.identities, np.int64),
+            dense(observation.eligible, np.bool_),
+            dense(observation.power_w * observation.gains, np.float64),
+            observation.capable.shape[1],
+            int(observation.blocks),
+            float(observation.noise_w),
+            float(required_sinr(observation.min_sinr)),
+        )
 
     @classmethod
     def of_plan(cls, observation: Observation, station: IntArray, block: IntArray) -> Self:
         """The valid plan in which users hold these stations and blocks, (U,), -1 for none."""
-        plan = cls(observation)
+        admission = cls(observation)
+        plan = admission._plan
         users = np.flatnonzero(station >= 0)
         plan.station[users], plan.block[users] = station[users], block[users]
         np.add.at(plan.members, (station[users], observation.identities[users]), 1)
-        plan._holder[station[users], block[users]] = users
+        plan.holder[station[users], block[users]] = users
         for n in np.unique(block[users]):
-            plan._refresh(int(n))
-        return plan
+            kernels.refresh(plan, int(n))
+        return admission
+
+    @property
+    def station(self) -> IntArray:
+        """Station of each user, (U,), -1 for users that are not served."""
+        return self._plan.station
+
+    @property
+    def block(self) -> IntArray:
+        """Block of each user, (U,), -1 for users that are not served."""
+        return self._plan.block
+
+    @property
+    def members(self) -> IntArray:
+        """Served users of every (station, task) broadcast, (B, K)."""
+        return self._plan.members
 
     @property
     def value(self) -> tuple[float, int]:
@@ -69,47 +84,41 @@ class Admission:
 
     def candidates(self) -> BoolArray:
         """(B, U): pairs that can be admitted now without breaking any rule."""
-        open_pairs = self._eligible & (self.station < 0)
-        if self.broadcasts >= self._slots:
-            open_pairs &= self.members[:, self._identities] > 0
-        return np.asarray(open_pairs & self._fits.any(axis=0))
+        return kernels.candidates(self._plan, self._slots)
 
     def admit(self, station: int, user: int) -> None:
         """Serve a candidate, on the most used block that it fits in: empty blocks stay free for harder users."""
-        fitting = np.flatnonzero(self._fits[:, station, user])
-        if self.station[user] >= 0 or len(fitting) == 0:
+        possible = 0 <= station < len(self.members) and self.station[user] < 0
+        if not (possible and kernels.admit(self._plan, int(station), int(user))):
             raise ValueError(f"user {user} cannot be admitted by station {station}; choose one of candidates()")
-        block = int(fitting[np.argmax(np.count_nonzero(self._holder[:, fitting] >= 0, axis=0))])
-        self.station[user], self.block[user] = station, block
-        self.members[station, self._identities[user]] += 1
-        self._holder[station, block] = user
-        self._refresh(block)
+
+    def fill(self, score: FloatArray, reuse_bonus: float) -> None:
+        """Admit candidates, the highest `score` (B, U) first, until none is left; bonus as in `filling.fill`."""
+        score = dense(np.broadcast_to(score, self._plan.eligible.shape), np.float64)
+        if reuse_bonus == 0:
+            flat = score.ravel()
+            kernels.fill_in_order(self._plan, self._slots, flat, descending(flat), -np.inf)
+        else:
+            kernels.fill_with_bonus(self._plan, self._slots, score, float(reuse_bonus))
 
     def remove(self, user: int) -> None:
         """Stop serving a user."""
-        station, block = int(self.station[user]), int(self.block[user])
-        self.station[user] = self.block[user] = -1
-        self.members[station, self._identities[user]] -= 1
-        self._holder[station, block] = -1
-        self._refresh(block)
+        plan = self._plan
+        station, block = int(plan.station[user]), int(plan.block[user])
+        plan.station[user] = plan.block[user] = -1
+        plan.members[station, plan.identities[user]] -= 1
+        plan.holder[station, block] = -1
+        kernels.refresh(plan, block)
 
     def copy(self) -> Self:
         """An independent copy; what never changes is shared."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
-        for name in ("station", "block", "members", "_holder", "_fits"):
-            setattr(twin, name, getattr(self, name).copy())
+        changing = ("station", "block", "members", "holder", "interference_w", "slack_w")
+        twin._plan = self._plan._replace(**{name: getattr(self._plan, name).copy() for name in changing})
         return twin
 
-    def _refresh(self, block: int) -> None:
-        """Recompute who fits into a block, from its holders alone, so that no rounding accumulates."""
-        holders = self._holder[:, block]
-        busy = np.flatnonzero(holders >= 0)
-        spill_w = self._received_w[holders[busy]]
-        spill_w[np.arange(len(busy)), busy] = 0.0
-        interference_w = spill_w.sum(axis=0)
-        slack_w = self._bearable_w[holders[busy], busy] - interference_w[busy]
-        harmless = np.all(self._received_w[:, busy] <= slack_w, axis=1)
-        fits = (self._bearable_w >= interference_w).T & harmless
-        fits[busy] = False
-        self._fits[block] = fits
+
+def descending(score: FloatArray) -> IntArray:
+    """The order from the highest to the lowest score along the last axis; equal ones stay in their order."""
+    return np.argsort(-score, axis=-1, kind="stable")

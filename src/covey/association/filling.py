@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.allocation.arrays import BoolArray, FloatArray
-from covey.allocation.blocks import BlockAssignment, assign_blocks
-from covey.association.admission import Admission
+from covey.allocation import admission_kernels as kernels
+from covey.allocation.arrays import BoolArray, FloatArray, IntArray, dense
+from covey.allocation.blocks import BlockAssignment, assign_blocks, blocks_of_many, required_sinr, stations_of
+from covey.association.admission import Admission, descending
 from covey.association.observation import Observation
 
 
@@ -23,14 +24,55 @@ def fill(plan: Admission, observation: Observation, score: FloatArray, reuse_bon
 
     reuse_bonus: relative bonus of pairs whose broadcast is already in use, which cost no downlink slot.
     """
-    while True:
-        candidates = plan.candidates()
-        if not candidates.any():
-            return plan
-        in_use = plan.members[:, observation.identities] > 0
-        now = np.where(candidates, score * (1.0 + reuse_bonus * in_use), -np.inf)
-        station, user = np.unravel_index(now.argmax(), now.shape)
-        plan.admit(int(station), int(user))
+    plan.fill(score, reuse_bonus)
+    return plan
+
+
+def fill_many(
+    scores: FloatArray,
+    identities: IntArray,
+    eligible: BoolArray,
+    gains: FloatArray,
+    *,
+    blocks: int,
+    downlink_slots: int,
+    power_w: float,
+    noise_w: float,
+    min_sinr: float,
+    minimum: float = -np.inf,
+) -> BoolArray:
+    """The users (N, B, U) that N empty plans admit, the highest of `scores` (N, B, U) first, as `fill` does.
+
+    identities: (N, U); eligible: (N, B, U) pairs that may be admitted; gains: (N, U, B); minimum: pairs that score
+    no more than this are never admitted; the rest as in `Observation`.
+    """
+    scores, eligible = dense(scores, np.float64), dense(eligible, np.bool_)
+    identities, gains = dense(identities, np.int64), np.asarray(gains)
+    networks, stations, users = eligible.shape
+    if not (scores.shape == eligible.shape and identities.shape == (networks, users)):
+        raise ValueError(
+            f"scores {scores.shape}, identities {identities.shape} and eligible {eligible.shape} do not fit together;"
+            " they must be (N, B, U), (N, U) and (N, B, U)"
+        )
+    if gains.shape != (networks, users, stations):
+        raise ValueError(f"gains {gains.shape} must be (N, U, B), here {(networks, users, stations)}")
+    if identities.min(initial=0) < 0:
+        raise ValueError("identities must be 0 or more; make users without a task ineligible and give them task 0")
+    # What is never admitted goes to the end of the order, where the pass stops.
+    flat = np.where(eligible, scores, -np.inf).reshape(networks, stations * users)
+    return kernels.fill_all(
+        flat,
+        descending(flat),
+        identities,
+        eligible,
+        dense(power_w * gains, np.float64),
+        int(identities.max(initial=0)) + 1,
+        int(blocks),
+        int(downlink_slots),
+        float(noise_w),
+        float(required_sinr(min_sinr)),
+        float(minimum),
+    )
 
 
 def settled(observation: Observation, selected: BoolArray) -> BoolArray:
@@ -65,6 +107,42 @@ def survivors(observation: Observation, selected: BoolArray) -> tuple[BoolArray,
         if np.array_equal(served, selected):
             return selected, matching
         selected = served
+
+
+def settle_many(
+    selected: BoolArray,
+    gains: FloatArray,
+    samples: FloatArray | IntArray,
+    *,
+    blocks: int,
+    power_w: float,
+    noise_w: float,
+    min_sinr: float,
+) -> BoolArray:
+    """The selections (N, B, U) without the users that the block matching does not serve, as `survivors` drops them.
+
+    gains: (N, U, B); samples: (N, U); the rest as in `Observation`.
+    """
+    selected, gains = np.asarray(selected, dtype=np.bool_), np.asarray(gains)
+    weights = np.asarray(samples, dtype=np.float64)
+    if selected.ndim != 3 or gains.shape != (len(selected), *selected.shape[:0:-1]):
+        raise ValueError(f"selected {selected.shape} and gains {gains.shape} must be (N, B, U) and (N, U, B)")
+    station = stations_of(selected)
+    unsettled = np.arange(len(station))
+    while len(unsettled):
+        block = blocks_of_many(
+            station[unsettled],
+            gains[unsettled],
+            weights[unsettled],
+            blocks=blocks,
+            power_w=power_w,
+            noise_w=noise_w,
+            min_sinr=min_sinr,
+        )
+        lost = (station[unsettled] >= 0) & (block < 0)
+        station[unsettled] = np.where(lost, -1, station[unsettled])
+        unsettled = unsettled[lost.any(axis=1)]
+    return np.asarray(selected & (station >= 0)[:, None, :])
 
 
 def selected_samples(observation: Observation, selected: BoolArray) -> float:

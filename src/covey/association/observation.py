@@ -18,7 +18,7 @@ class Observation:
     identities: (U,) announced tasks; distances_m, gains: (U, B); samples: (U,); capable: (B, K) tasks
     of each station; blocks: R; downlink_slots: (station, task) broadcasts that fit into a round;
     power_w, noise_w: transmit power of a user and noise in a block; min_sinr: SINR floor (linear);
-    available: (U,), False for users that sit out.
+    available: (U,), False for users that sit out; kept: (U,), users that announced the same task in the last round.
     """
 
     round: int
@@ -33,6 +33,7 @@ class Observation:
     noise_w: float
     min_sinr: float
     available: BoolArray
+    kept: BoolArray | None = None
 
     @property
     def eligible(self) -> BoolArray:

@@ -53,3 +53,20 @@ def greedy_plan(observation: Observation) -> Admission:
         for power, bonus in _ORDERS
     ]
     return max(plans, key=lambda plan: plan.value)
+
+
+def coverage(observation: Observation, rng: np.random.Generator) -> BoolArray:
+    """One user for every announced task, (B, U): the pair of most samples times gain share, large tasks first.
+
+    Every model moves in every round while as few users as possible leak; a frugal counterpart of `greedy`.
+    """
+    plan = Admission(observation)
+    score = np.asarray(observation.samples * gain_shares(observation))
+    tasks = observation.capable.shape[1]
+    held = np.bincount(observation.identities, weights=observation.samples, minlength=tasks)
+    for task in np.argsort(-held, kind="stable"):
+        candidates = plan.candidates() & (observation.identities == task)
+        if candidates.any():
+            station, user = np.unravel_index(np.where(candidates, score, -np.inf).argmax(), score.shape)
+            plan.admit(int(station), int(user))
+    return survivors(observation, plan.selected)[0]

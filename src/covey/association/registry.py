@@ -6,13 +6,14 @@ import copy
 
 from covey.association.exact import ExactPolicy
 from covey.association.observation import Policy
-from covey.association.policies import greedy, nearest, random
+from covey.association.policies import coverage, greedy, nearest, random
 from covey.association.search import local_search
 from covey.errors import PolicyError
 
 POLICIES: dict[str, Policy] = {
     "random": random,
     "nearest": nearest,
+    "coverage": coverage,
     "greedy": greedy,
     "local_search": local_search,
     "exact": ExactPolicy(),

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from covey.cli import bench, data, run
+from covey.cli import bench, calibrate, data, evaluate, run, train
 from covey.errors import EXIT_CODES, INTERRUPTED, CoveyError
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
@@ -26,6 +26,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command("run", epilog=_EPILOG)(run.run)
+app.command("train", epilog=_EPILOG)(train.train)
+app.command("evaluate", epilog=_EPILOG)(evaluate.evaluate)
+app.command("calibrate", epilog=_EPILOG)(calibrate.calibrate_)
 app.add_typer(data.app, name="data", help="List, fetch and inspect data sets.")
 app.command("bench", epilog=_EPILOG)(bench.bench)
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import shlex
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from covey.association import Policy
+from covey.cli.common import cores, free_folder, interruptible, progress_bar
 from covey.errors import INTERRUPTED, ResumeError
+from covey.learners.library import ALGORITHMS, policy_or_train
+from covey.learners.policy import LearnedPolicy, load_policy
+from covey.learners.storage import POLICY
 from covey.report import summary_table, write_report
 from covey.scenario import PRESETS, dump_scenario, load_scenario
 from covey.scenario.schema import Scenario
@@ -37,7 +37,11 @@ def run(
         str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file. With --resume it may be left out.")
     ] = "quick",
     policy: Annotated[
-        str, typer.Option(help="Who decides which users are served: random, nearest, greedy, local_search, exact.")
+        str,
+        typer.Option(
+            help="Who decides which users are served: random, nearest, coverage, greedy, local_search, exact, a learned"
+            " one (dpvd, iql, qmix; trained first when there is none), or a policy file of `covey train`."
+        ),
     ] = "greedy",
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds to play; the scenario's own when not given.")
@@ -70,6 +74,8 @@ def run(
 
       covey run paper --policy local_search --seed 3 --out results/a
 
+      covey run quick --policy dpvd
+
       covey run quick --set network.users=8 --set privacy.v_max=6 --rounds 30
 
       covey run --resume --out results/a
@@ -81,18 +87,22 @@ def run(
         chosen, policy, seed, rounds = _settings_to_resume(folder, set_, rounds)
     else:
         chosen = load_scenario(scenario, set_ or ())
-        folder = out if out is not None else _free_folder(f"{chosen.name}-{policy}-seed{seed}")
+        folder = out if out is not None else free_folder(f"{chosen.name}-{_short(policy)}-seed{seed}", CHECKPOINT)
+    decides = _policy(policy, chosen, folder / POLICY if resume else None, notes)
     with Simulation(
-        chosen, policy, rounds=rounds, seed=seed, workers=workers or _sensible_workers(chosen)
+        chosen, decides, rounds=rounds, seed=seed, workers=workers or _sensible_workers(chosen)
     ) as simulation:
+        simulation.history.policy = policy
         started, interrupted = time.perf_counter(), False
         try:
-            with _interruptible():
+            with interruptible():
                 if resume:
                     restore_checkpoint(simulation, folder)
                 else:
                     prepare_folder(folder, overwrite=overwrite)
                     write_atomically(folder / "scenario.toml", dump_scenario(chosen).encode())
+                    if isinstance(decides, LearnedPolicy):
+                        decides.save(folder / POLICY)
                     save_checkpoint(simulation, folder)
                 _play(simulation, folder, notes)
         except KeyboardInterrupt:
@@ -102,7 +112,8 @@ def run(
         seconds = time.perf_counter() - started
         history = simulation.history
     try:
-        write_results(history, folder, {"versions": versions(), "wall_seconds": round(seconds, 3)})
+        extra = {"versions": versions(), "wall_seconds": round(seconds, 3)} | _exchange(decides)
+        write_results(history, folder, extra)
         write_report(history, folder, versions(), write_atomically)
     except KeyboardInterrupt:
         interrupted = True
@@ -120,15 +131,7 @@ def run(
 def _play(simulation: Simulation, folder: Path, console: Console) -> None:
     """Play the remaining rounds with a progress bar and a checkpoint after each."""
     history = simulation.history
-    columns = (
-        TextColumn("[bold]{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[now]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=False, disable=console.quiet) as progress:
+    with progress_bar(console) as progress:
         bar = progress.add_task(history.scenario.name, total=history.rounds, completed=len(history.records), now="")
         while not simulation.done:
             record = simulation.play()
@@ -137,18 +140,37 @@ def _play(simulation: Simulation, folder: Path, console: Console) -> None:
             progress.update(bar, advance=1, now=now)
 
 
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let a polite kill (SIGTERM) end the run like Ctrl-C, with everything saved."""
+def _policy(name: str, scenario: Scenario, stored: Path | None, console: Console) -> str | Policy:
+    """What decides: the name of a reference, or a learned policy, read from its file or trained now.
 
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
+    A resumed run uses the policy that its folder holds, `stored`, whatever has been trained since.
+    """
+    if name not in ALGORITHMS and not name.endswith(".safetensors"):
+        return name
+    if stored is not None:
+        return load_policy(stored, scenario)
+    if name.endswith(".safetensors"):
+        return load_policy(Path(name), scenario)
+    with progress_bar(console) as progress:
+        bar = progress.add_task(f"training {name}", total=None, visible=False, now="")
 
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+        def show(row: dict[str, Any], epochs: int) -> None:
+            now = f"reward {row['reward']:,.0f}, violating {row['violating_rounds']:.0%}"
+            progress.update(bar, total=epochs, completed=row["epoch"], visible=True, now=now)
+
+        return policy_or_train(name, scenario, show)
+
+
+def _exchange(policy: object) -> dict[str, Any]:
+    """What a learned policy's stations sent each other."""
+    if not isinstance(policy, LearnedPolicy) or not policy.exchanged:
+        return {}
+    return {"exchanged_bytes_per_decision": sum(policy.exchanged) / len(policy.exchanged)}
+
+
+def _short(policy: str) -> str:
+    """A policy's name for a folder: of a file, the folder that holds it."""
+    return Path(policy).resolve().parent.name if policy.endswith(".safetensors") else policy
 
 
 def _folder_to_resume(out: Path | None) -> Path:
@@ -172,19 +194,8 @@ def _settings_to_resume(
     return load_scenario(stored), header["policy"], header["seed"], rounds or header["rounds"]
 
 
-def _free_folder(name: str) -> Path:
-    """runs/NAME, or runs/NAME-2, ... when taken: a new run never touches an old one."""
-    base = Path("runs") / name.replace(os.sep, "_")
-    folder, number = base, 1
-    while (folder / CHECKPOINT).exists():
-        number += 1
-        folder = base.with_name(f"{base.name}-{number}")
-    return folder
-
-
 def _sensible_workers(scenario: Scenario) -> int:
     """All cores for models whose round takes seconds, one process for small ones."""
     if scenario.model.name != "cnn":
         return 1
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(cores, scenario.network.users)
+    return min(cores(), scenario.network.users)

@@ -111,7 +111,15 @@ def associate(
     world: World, state: State, identities: NDArray[np.int64], policy: Policy
 ) -> tuple[Observation, NDArray[np.bool_]]:
     """Each station chooses users, (B, U) bool, from what it can see."""
-    observation = Observation(
+    observation = observe(world, state, identities)
+    answer = policy(observation, generator(world.seed, "policy", round=state.round))
+    selected = validated_selection(answer, world.users, world.scenario.network.stations)
+    return observation, selected & observation.available
+
+
+def observe(world: World, state: State, identities: NDArray[np.int64]) -> Observation:
+    """What the stations know when they choose."""
+    return Observation(
         round=state.round,
         identities=identities,
         distances_m=distances(state.positions_m, world.stations_m),
@@ -124,10 +132,8 @@ def associate(
         noise_w=world.noise_w,
         min_sinr=world.min_sinr,
         available=~state.exhausted,
+        kept=(identities == state.identities) & (state.round > 0),
     )
-    answer = policy(observation, generator(world.seed, "policy", round=state.round))
-    selected = validated_selection(answer, world.users, world.scenario.network.stations)
-    return observation, selected & observation.available
 
 
 def allocate(

@@ -91,8 +91,8 @@ def write_results(history: History, folder: Path, extra: dict[str, Any]) -> None
     alone, so that equal runs give equal bytes.
     """
     write_atomically(folder / "scenario.toml", dump_scenario(history.scenario).encode())
-    write_atomically(folder / "rounds.csv", _csv(record.row() for record in history.records))
-    write_atomically(folder / "users.csv", _csv(_user_rows(history)))
+    write_atomically(folder / "rounds.csv", csv_bytes(record.row() for record in history.records))
+    write_atomically(folder / "users.csv", csv_bytes(_user_rows(history)))
     write_atomically(folder / "models.safetensors", save({"models": np.ascontiguousarray(history.models)}))
     summary = json.dumps(_plain(history.summary() | extra), indent=2, allow_nan=False)
     write_atomically(folder / "summary.json", summary.encode() + b"\n")
@@ -177,7 +177,8 @@ def _user_rows(history: History) -> Iterable[dict[str, Any]]:
             yield row
 
 
-def _csv(rows: Iterable[dict[str, Any]]) -> bytes:
+def csv_bytes(rows: Iterable[dict[str, Any]]) -> bytes:
+    """Rows as CSV; floats as their shortest exact text, missing values as empty cells."""
     text = io.StringIO(newline="")
     writer: csv.DictWriter[str] | None = None
     for row in rows:

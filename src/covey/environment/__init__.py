@@ -1,0 +1,48 @@
+"""The decision problem: who serves whom, as an environment for learning policies."""
+
+from covey.environment.actions import allowed, subset_count, subset_numbers, subsets
+from covey.environment.calibration import (
+    Calibration,
+    calibrate,
+    calibration_for,
+    calibration_path,
+    find_calibration,
+    learning_hash,
+)
+from covey.environment.features import FeatureSet, feature_names, features, state_vector
+from covey.environment.parallel import AssociationEnv, Learning, parallel_env, vector_env
+from covey.environment.real import RealRounds
+from covey.environment.reward import Outcome, Penalty, Rewards, rewards
+from covey.environment.rounds import Rounds, SurrogateRounds
+from covey.environment.site import Site, View, site_of
+
+__all__ = [
+    "AssociationEnv",
+    "Calibration",
+    "FeatureSet",
+    "Learning",
+    "Outcome",
+    "Penalty",
+    "RealRounds",
+    "Rewards",
+    "Rounds",
+    "Site",
+    "SurrogateRounds",
+    "View",
+    "allowed",
+    "calibrate",
+    "calibration_for",
+    "calibration_path",
+    "feature_names",
+    "features",
+    "find_calibration",
+    "learning_hash",
+    "parallel_env",
+    "rewards",
+    "site_of",
+    "state_vector",
+    "subset_count",
+    "subset_numbers",
+    "subsets",
+    "vector_env",
+]

@@ -1,0 +1,64 @@
+"""Numbered actions: the subsets of at most R users, and which of them a station may take."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import combinations
+from math import comb
+
+import numpy as np
+
+from covey.environment.site import Bools, Ints
+from covey.errors import PolicyError
+
+#: Beyond this many subsets, enumerating them is refused.
+MAX_SUBSETS = 20_000
+
+
+def subset_count(users: int, blocks: int) -> int:
+    """Number of subsets of at most `blocks` of `users`."""
+    return sum(comb(users, size) for size in range(min(users, blocks) + 1))
+
+
+@lru_cache(maxsize=8)
+def subsets(users: int, blocks: int) -> Bools:
+    """(A, U) bool, read-only: every subset of at most `blocks` users, small ones first; number 0 is empty."""
+    count = subset_count(users, blocks)
+    if count > MAX_SUBSETS:
+        raise PolicyError(
+            f"{users} users and {blocks} blocks have {count:,} subsets, more than the {MAX_SUBSETS:,} that numbered"
+            " actions allow; use the additive head, or actions='binary' in parallel_env"
+        )
+    table = np.zeros((count, users), dtype=bool)
+    row = 0
+    for size in range(min(users, blocks) + 1):
+        for members in combinations(range(users), size):
+            table[row, list(members)] = True
+            row += 1
+    table.setflags(write=False)
+    return table
+
+
+def allowed(eligible: Bools, blocks: int) -> Bools:
+    """(..., A): subsets without a user that the station cannot serve; eligible: (..., U)."""
+    table = subsets(eligible.shape[-1], blocks)
+    return np.asarray(~((~eligible).astype(np.float32) @ table.T.astype(np.float32)).astype(bool))
+
+
+def subset_numbers(selected: Bools, blocks: int) -> Ints:
+    """Number (...,) of each subset (..., U) of at most `blocks` users."""
+    codes, order = _codes(selected.shape[-1], blocks)
+    wanted = selected @ (1 << np.arange(selected.shape[-1], dtype=np.int64))
+    place = np.searchsorted(codes, wanted)
+    place = np.minimum(place, len(codes) - 1)
+    if np.any(codes[place] != wanted):
+        raise ValueError(f"a selection has more than {blocks} users and so no number among the subsets")
+    return np.asarray(order[place])
+
+
+@lru_cache(maxsize=8)
+def _codes(users: int, blocks: int) -> tuple[Ints, Ints]:
+    """Subsets as sorted binary numbers, and the number of each."""
+    codes = subsets(users, blocks) @ (1 << np.arange(users, dtype=np.int64))
+    order = np.argsort(codes)
+    return codes[order], order

@@ -1,0 +1,348 @@
+"""Fitting the surrogate to real runs, and keeping the result with what it was fitted to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from scipy.optimize import nnls
+
+from covey.association import Observation, random
+from covey.data import data_root
+from covey.environment.site import Bools, Floats, Ints
+from covey.environment.surrogate import Constants, composition, learn, recursion
+from covey.errors import ScenarioError
+from covey.scenario import Scenario
+from covey.scenario.load import scenario_from_dict
+from covey.simulation import Simulation
+from covey.simulation.storage import write_atomically
+
+#: Calibrations of the presets, shipped with covey.
+SHIPPED = Path(__file__).parent / "calibrations"
+#: Seeds of the runs that a calibration plays; evaluation starts far from them.
+FIRST_SEED = 1000
+#: Every so many runs one is kept out of the fit to measure its error.
+_HELD_OUT_EVERY = 4
+
+
+@dataclass(frozen=True)
+class Trace:
+    """One real run, as far as the surrogate models it: arrays are (T, U) unless noted.
+
+    samples, groups: (U,); weights: model weights D; losses: (T + 1, U, K) every user's mean loss on every model, before
+    each round and after the last.
+    """
+
+    seed: int
+    weights: int
+    samples: Ints
+    groups: Ints
+    identities: Ints
+    served: Bools
+    noise_std: Floats
+    losses: Floats
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far the surrogate is from real runs that it was not fitted to.
+
+    one_step_rmse, one_step_r2: of the change of a group's loss in a served round; rollout_rmse: of the mean loss of
+    all users over whole runs, from the real identities and served users; rollout_correlation: of the runs'
+    accumulated losses, predicted and real (0 when fewer than three runs were kept out).
+    """
+
+    runs_fitted: int
+    runs_kept_out: int
+    one_step_rmse: float
+    one_step_r2: float
+    rollout_rmse: float
+    rollout_correlation: float
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Constants of the surrogate with the hash of what they were fitted to."""
+
+    scenario: str
+    hash: str
+    settings: dict[str, Any]
+    version: str
+    weights: int
+    seeds: tuple[int, ...]
+    constants: Constants
+    error: Error
+
+    def check(self, scenario: Scenario) -> None:
+        """Raise `ScenarioError` unless this calibration was fitted to how `scenario` learns."""
+        if learning_hash(scenario) == self.hash:
+            return
+        now, then = learning_settings(scenario), self.settings
+        changed = sorted(key for key in now.keys() | then.keys() if now.get(key) != then.get(key))
+        raise ScenarioError(
+            f"the calibration of '{self.scenario}' is stale: {', '.join(changed)} differ from scenario"
+            f" '{scenario.name}'; fit a new one with: covey calibrate {scenario.name}"
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the calibration as JSON."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        values = asdict(self) | {"constants": self.constants.to_dict()}
+        write_atomically(path, (json.dumps(values, indent=1) + "\n").encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read a calibration; `ScenarioError` when the file is missing or is not one."""
+        try:
+            values = json.loads(path.read_text(encoding="utf-8"))
+            return cls(
+                **{
+                    **values,
+                    "seeds": tuple(values["seeds"]),
+                    "constants": Constants(**values["constants"]),
+                    "error": Error(**values["error"]),
+                }
+            )
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ScenarioError(
+                f"'{path}' cannot be read as a calibration ({error}); write one with covey calibrate"
+            ) from None
+
+
+def learning_settings(scenario: Scenario) -> dict[str, Any]:
+    """Everything in a scenario that shapes how models learn, by key; radio, places and rewards do not."""
+    data = scenario.data.model_dump(mode="json", exclude={"path"})
+    training = scenario.training.model_dump(mode="json", exclude={"rounds"})
+    privacy = {
+        "v_max": scenario.privacy.v_max,
+        "n_min": scenario.privacy.n_min,
+        "noise": scenario.privacy.noise != "off",
+    }
+    sections: dict[str, dict[str, Any]] = {
+        "network": {"tasks": scenario.network.tasks},
+        "data": data,
+        "model": scenario.model.model_dump(mode="json"),
+        "clustering": scenario.clustering.model_dump(mode="json"),
+        "training": training,
+        "privacy": privacy,
+    }
+    return {f"{section}.{key}": value for section, values in sections.items() for key, value in values.items()}
+
+
+def learning_hash(scenario: Scenario) -> str:
+    """A short hash of `learning_settings`."""
+    return hashlib.sha256(json.dumps(learning_settings(scenario), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def calibration_path(scenario: Scenario) -> Path:
+    """Where `covey calibrate` keeps the calibration of how this scenario learns."""
+    return data_root() / "calibrations" / f"{learning_hash(scenario)}.json"
+
+
+def find_calibration(scenario: Scenario) -> Calibration | None:
+    """The calibration of how `scenario` learns: one made here, else one shipped, else None."""
+    wanted = learning_hash(scenario)
+    for path in (calibration_path(scenario), *sorted(SHIPPED.glob("*.json"))):
+        if path.is_file():
+            found = Calibration.load(path)
+            if found.hash == wanted:
+                return found
+    return None
+
+
+def calibration_for(scenario: Scenario) -> Calibration:
+    """The calibration of how `scenario` learns, or a `ScenarioError` that says how to get one."""
+    found = find_calibration(scenario)
+    if found is None:
+        raise ScenarioError(
+            f"there is no calibration for how scenario '{scenario.name}' learns; fit one with: covey calibrate"
+            f" {scenario.name} (same --set options), or use real rounds"
+        )
+    return found
+
+
+def calibrate(
+    scenario: Scenario,
+    *,
+    runs: int,
+    first_seed: int = FIRST_SEED,
+    processes: int = 1,
+    on_run: Callable[[Trace], None] | None = None,
+) -> Calibration:
+    """Play `runs` real runs under a policy that serves randomly many users, and fit the surrogate to them."""
+    if runs < 2:
+        raise ScenarioError(f"runs is {runs}; a calibration needs at least 2, one to fit and one to check")
+    seeds = range(first_seed, first_seed + runs)
+    traces = collect(scenario, seeds, processes=processes, on_run=on_run)
+    return fit(scenario, traces)
+
+
+def collect(
+    scenario: Scenario, seeds: Sequence[int], *, processes: int = 1, on_run: Callable[[Trace], None] | None = None
+) -> list[Trace]:
+    """Traces of real runs with these seeds, in their order."""
+    values = scenario.model_dump(mode="json")
+    traces = []
+    if processes == 1:
+        for seed in seeds:
+            traces.append(_play(values, seed))
+            if on_run is not None:
+                on_run(traces[-1])
+        return traces
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
+        for trace in pool.map(_play, [values] * len(seeds), seeds):
+            traces.append(trace)
+            if on_run is not None:
+                on_run(trace)
+    return traces
+
+
+def exploring(observation: Observation, rng: np.random.Generator) -> Bools:
+    """A random valid selection of which a random share is kept, so that runs show what serving few or many does."""
+    selected = random(observation, rng)
+    return selected & (rng.random(selected.shape[1]) < rng.uniform(0.1, 1.0))
+
+
+def _play(values: dict[str, Any], seed: int) -> Trace:
+    with Simulation(scenario_from_dict(values), exploring, seed=seed) as simulation:
+        losses = [_all_losses(simulation)]
+        while not simulation.done:
+            simulation.play()
+            losses.append(_all_losses(simulation))
+        history = simulation.history
+    return Trace(
+        seed=seed,
+        weights=int(history.models.shape[1]),
+        samples=history.samples,
+        groups=history.groups,
+        identities=history.user_column("identity").astype(np.int64),
+        served=history.user_column("station") >= 0,
+        noise_std=history.user_column("noise_std").astype(np.float64),
+        losses=np.stack(losses),
+    )
+
+
+def _all_losses(simulation: Simulation) -> Floats:
+    """(U, K): every user's mean loss on every model, over all its samples."""
+    engine, state = simulation.world.engine, simulation.state
+    engine.publish(state.models, state.movements)
+    return engine.score(state.round, batch=0, gradients=False)[0]
+
+
+def fit(scenario: Scenario, traces: Sequence[Trace]) -> Calibration:
+    """The calibration of these runs: its error from a fit without every fourth run, its constants from all."""
+    tasks = scenario.network.tasks
+    kept_out = [trace for index, trace in enumerate(traces) if index % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1]
+    kept_out = kept_out or [traces[-1]]
+    fitted = [trace for trace in traces if trace not in kept_out]
+    return Calibration(
+        scenario=scenario.name,
+        hash=learning_hash(scenario),
+        settings=learning_settings(scenario),
+        version=metadata.version("covey"),
+        weights=traces[0].weights,
+        seeds=tuple(trace.seed for trace in traces),
+        constants=_constants(traces, tasks),
+        error=_error(_constants(fitted, tasks), fitted, kept_out, tasks),
+    )
+
+
+def _by_group(trace: Trace, tasks: int) -> Floats:
+    """(T + 1, G, K): sample-weighted mean loss of every true group on every model."""
+    member = (trace.groups == np.arange(tasks)[:, None]) * trace.samples.astype(np.float64)
+    return np.asarray(np.einsum("gu,tuk->tgk", member, trace.losses) / member.sum(axis=1)[None, :, None])
+
+
+def _changes(trace: Trace, tasks: int) -> Floats:
+    """Rows (loss before, change, wrong share, missing share, noise) of every group on every model trained."""
+    losses = _by_group(trace, tasks)
+    rounds, shape = len(trace.identities), trace.identities.shape
+    wrong, missing, noise, trained = composition(
+        np.broadcast_to(trace.groups, shape),
+        trace.identities,
+        np.broadcast_to(trace.samples, shape),
+        trace.served,
+        trace.noise_std,
+        tasks,
+    )
+    before = losses[:rounds]
+    columns = (before, losses[1:] - before, wrong, missing, noise)
+    return np.column_stack([column[trained] for column in columns])
+
+
+def _constants(traces: Sequence[Trace], tasks: int) -> Constants:
+    rows = np.concatenate([_changes(trace, tasks) for trace in traces])
+    if len(rows) < 10:
+        raise ScenarioError(
+            f"the runs hold only {len(rows)} trained models to learn from, too few to fit; play more runs or rounds"
+        )
+    before, change, wrong, missing, noise = rows.T
+    scale = max(float(noise.max()), 1e-300)
+    columns = np.column_stack([np.ones_like(before), -before, wrong**2, wrong**2 * before, missing**2, noise / scale])
+    # Every error term of the bound can only raise the loss, so the fit has no negative coefficients.
+    level, rate, add, slope, lacking, noisy = nnls(columns, change)[0]
+    starts = np.concatenate([_by_group(trace, tasks)[0].ravel() for trace in traces])
+    return Constants(
+        start=float(starts.mean()),
+        start_std=float(starts.std()),
+        rate=float(rate),
+        floor=float(level / rate) if rate > 0 else 0.0,
+        wrong=float(add),
+        wrong_slope=float(slope),
+        missing=float(lacking),
+        noise=float(noisy / scale),
+        ceiling=float(max(trace.losses.max() for trace in traces)),
+        offset_std=float(np.sqrt(np.mean([_offset_variance(trace, tasks) for trace in traces]))),
+    )
+
+
+def _offset_variance(trace: Trace, tasks: int) -> float:
+    """Variance over tasks of a user's losses around its group's, a shift common to all tasks taken out."""
+    offsets = trace.losses - _by_group(trace, tasks)[:, trace.groups]
+    return float(offsets.var(axis=2).mean())
+
+
+def _error(constants: Constants, fitted: Sequence[Trace], kept_out: Sequence[Trace], tasks: int) -> Error:
+    before, change, wrong, missing, noise = np.concatenate([_changes(trace, tasks) for trace in kept_out]).T
+    residual = before + change - recursion(constants, before, wrong, missing, noise)
+    spread = float(((change - change.mean()) ** 2).sum())
+    pairs = [_replay(constants, trace, tasks) for trace in kept_out]
+    real, predicted = (np.array([pair[side] for pair in pairs]) for side in (0, 1))
+    correlation = np.corrcoef(real.sum(axis=1), predicted.sum(axis=1))[0, 1] if len(kept_out) >= 3 else 0.0
+    return Error(
+        runs_fitted=len(fitted),
+        runs_kept_out=len(kept_out),
+        one_step_rmse=float(np.sqrt(np.mean(residual**2))),
+        one_step_r2=1.0 - float((residual**2).sum()) / spread if spread > 0 else 0.0,
+        rollout_rmse=float(np.sqrt(np.mean((predicted - real) ** 2))),
+        rollout_correlation=float(np.nan_to_num(correlation)),
+    )
+
+
+def _replay(constants: Constants, trace: Trace, tasks: int) -> tuple[Floats, Floats]:
+    """(T,) mean loss of all users on their tasks' models, real and as the surrogate predicts it from the first losses,
+    the identities and the served users of the run."""
+    losses = _by_group(trace, tasks)[:1]
+    real, predicted = [], []
+    users = np.arange(len(trace.groups))
+    for t, identities in enumerate(trace.identities):
+        losses = learn(
+            constants,
+            losses,
+            trace.groups[None],
+            identities[None],
+            trace.samples[None],
+            trace.served[None, t],
+            trace.noise_std[None, t],
+        )
+        real.append(np.average(trace.losses[t + 1, users, identities], weights=trace.samples))
+        predicted.append(np.average(losses[0, trace.groups, identities], weights=trace.samples))
+    return np.array(real), np.array(predicted)

@@ -1,0 +1,103 @@
+"""What never changes in an environment, and what its stations see before they choose."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.allocation import min_sinr
+from covey.association import Observation
+from covey.radio import dbm_to_w, downlink_slots
+from covey.scenario import Scenario
+from covey.simulation.world import capability
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Site:
+    """The fixed side of a network.
+
+    capable: (B, K) tasks of each station; blocks: R; downlink_slots: (station, task) broadcasts that fit in a
+    round; power_w, noise_w, min_sinr: as in `Observation`; area_m: diagonal of the area, metres; rounds: T.
+    """
+
+    capable: Bools
+    users: int
+    blocks: int
+    downlink_slots: int
+    power_w: float
+    noise_w: float
+    min_sinr: float
+    diagonal_m: float
+    rounds: int
+
+    @property
+    def stations(self) -> int:
+        """Number of stations, B."""
+        return len(self.capable)
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks, K."""
+        return int(self.capable.shape[1])
+
+
+def site_of(scenario: Scenario, weights: int) -> Site:
+    """The site of a scenario whose model has so many `weights`."""
+    network, radio = scenario.network, scenario.radio
+    bits = weights * radio.bits_per_weight if radio.model_bits is None else radio.model_bits
+    return Site(
+        capable=capability(scenario),
+        users=network.users,
+        blocks=network.blocks,
+        downlink_slots=downlink_slots(radio.downlink_limit_s, bits, radio.downlink_rate_bps),
+        power_w=dbm_to_w(radio.user_power_dbm),
+        noise_w=dbm_to_w(radio.noise_dbm_per_block),
+        min_sinr=min_sinr(radio.min_rate_bps, radio.block_bandwidth_hz),
+        diagonal_m=float(np.hypot(*network.area_m)),
+        rounds=scenario.training.rounds,
+    )
+
+
+@dataclass(frozen=True)
+class View:
+    """N networks in the same round, as their stations see them.
+
+    identities: (N, U) announced tasks; distances_m, gains: (N, U, B); samples: (N, U); available: (N, U), False
+    for users that sit out; kept: (N, U), users that announced the same task in the last round.
+    """
+
+    round: int
+    identities: Ints
+    distances_m: Floats
+    gains: Floats
+    samples: Ints
+    available: Bools
+    kept: Bools
+
+    def eligible(self, site: Site) -> Bools:
+        """(N, B, U): users that are available and whose task the station can run."""
+        return np.asarray(site.capable[:, self.identities].transpose(1, 0, 2) & self.available[:, None, :])
+
+    def observation(self, site: Site, index: int = 0) -> Observation:
+        """Network `index` as a policy sees it."""
+        return Observation(
+            round=self.round,
+            identities=self.identities[index],
+            distances_m=self.distances_m[index],
+            gains=self.gains[index],
+            samples=self.samples[index],
+            capable=site.capable,
+            blocks=site.blocks,
+            downlink_slots=site.downlink_slots,
+            power_w=site.power_w,
+            noise_w=site.noise_w,
+            min_sinr=site.min_sinr,
+            available=self.available[index],
+            kept=self.kept[index],
+        )

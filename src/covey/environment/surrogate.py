@@ -1,0 +1,100 @@
+"""A model of learning that costs microseconds: the corrected one-step bound as a recursion, with fitted constants.
+
+State is the loss L[g, k] of every true group g on every task's model k. Whenever task k is served, each group's loss on
+it contracts towards a floor, is pushed up by the other groups' share w of the samples that trained it, by the share m
+of the group's own samples that did not, and by the noise n of the mean update:
+
+    L <- L - rate (L - floor) + w^2 (wrong + wrong_slope L) + missing m^2 + noise n
+
+which is the form of the one-step bound with its error split into wrong and missing users. A task that nobody serves
+keeps its model. A user announces the task whose model fits it best: its group's losses plus an offset of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from covey.environment.site import Bools, Floats, Ints
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Fitted constants of the surrogate.
+
+    start, start_std: mean and spread of the untrained models' losses; rate, floor, wrong, wrong_slope, missing, noise:
+    of the recursion; ceiling: the largest loss seen; offset_std: spread of a user's losses around its group's.
+    """
+
+    start: float
+    start_std: float
+    rate: float
+    floor: float
+    wrong: float
+    wrong_slope: float
+    missing: float
+    noise: float
+    ceiling: float
+    offset_std: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def announced(losses: Floats, groups: Ints, offsets: Floats) -> Ints:
+    """(N, U): the task whose model fits each user best; losses: (N, G, K), groups: (N, U), offsets: (N, U, K)."""
+    own = np.take_along_axis(losses, groups[:, :, None], axis=1)
+    return np.asarray((own + offsets).argmin(axis=2))
+
+
+def recursion(constants: Constants, losses: Floats, wrong: Floats, missing: Floats, noise: Floats) -> Floats:
+    """Losses after one served round; all arrays have the same shape, `noise` is sum std^2 / N^2 over served users."""
+    after = (
+        losses
+        - constants.rate * (losses - constants.floor)
+        + wrong**2 * (constants.wrong + constants.wrong_slope * losses)
+        + constants.missing * missing**2
+        + constants.noise * noise
+    )
+    return np.clip(after, 0.0, constants.ceiling)
+
+
+def learn(
+    constants: Constants,
+    losses: Floats,
+    groups: Ints,
+    identities: Ints,
+    samples: Ints,
+    served: Bools,
+    noise_std: Floats,
+) -> Floats:
+    """Losses (N, G, K) of the true groups on all models after a round, from those before.
+
+    groups, identities, samples, served, noise_std: (N, U).
+    """
+    wrong, missing, noise, trained = composition(groups, identities, samples, served, noise_std, losses.shape[1])
+    after = recursion(constants, losses, wrong, missing, noise)
+    return np.where(trained, after, losses)
+
+
+def composition(
+    groups: Ints, identities: Ints, samples: Ints, served: Bools, noise_std: Floats, tasks: int
+) -> tuple[Floats, Floats, Floats, Bools]:
+    """What trained every model, seen from every group, (N, G, K) each: the share of other groups, the share of the
+    group's own samples that is missing, the noise of the mean update, and whether anybody trained it at all."""
+    every = np.arange(tasks)
+    member = (groups[:, None, :] == every[None, :, None]).astype(np.float64)  # (N, G, U)
+    joined = ((identities[:, None, :] == every[None, :, None]) & served[:, None, :]).astype(np.float64)  # (N, K, U)
+    weight = samples.astype(np.float64)
+    both = (member * weight[:, None, :]) @ joined.transpose(0, 2, 1)  # (N, G, K)
+    total = both.sum(axis=1)  # (N, K)
+    held = member @ weight[:, :, None]  # (N, G, 1)
+    noise = (joined @ (noise_std**2)[:, :, None])[:, :, 0]
+    noise = np.divide(noise, total**2, out=np.zeros_like(noise), where=total > 0)
+    share = np.divide(both, total[:, None, :], out=np.zeros_like(both), where=total[:, None, :] > 0)
+    lacking = 1.0 - np.divide(both, held, out=np.zeros_like(both), where=held > 0)
+    shape = both.shape
+    return 1.0 - share, lacking, np.broadcast_to(noise[:, None, :], shape), np.broadcast_to(total[:, None] > 0, shape)

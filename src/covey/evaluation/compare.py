@@ -1,0 +1,206 @@
+"""Playing several policies on the same layouts and comparing what they earn."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.association import ExactPolicy, Policy, get_policy
+from covey.environment import Calibration, Learning, Rounds, View, rewards, vector_env
+from covey.errors import PolicyError
+from covey.evaluation.statistics import Estimate, interquartile_mean, mean_interval
+from covey.learners.policy import LearnedPolicy
+from covey.scenario import Scenario
+from covey.seeding import generator
+
+Floats = NDArray[np.float64]
+
+#: Users up to which the exact policy is compared by default.
+_EXACT_USERS = 16
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one policy earned on every layout, (n,) each.
+
+    reward: accumulated reward (27); without_penalty: the same without penalties; violators: violating users, by kind in
+    `kinds`; served: users per round; final_loss: sample-weighted loss after the last round; decision_ms: milliseconds
+    of one decision of all stations; bytes: exchanged between stations for one decision.
+    """
+
+    policy: str
+    reward: Floats
+    without_penalty: Floats
+    violators: Floats
+    kinds: dict[str, Floats]
+    served: Floats
+    final_loss: Floats
+    decision_ms: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Results of all policies on the same layouts."""
+
+    scenario: str
+    learning: Learning
+    seeds: tuple[int, ...]
+    results: tuple[Result, ...]
+
+    def __getitem__(self, policy: str) -> Result:
+        """The result of one policy."""
+        for result in self.results:
+            if result.policy == policy:
+                return result
+        raise KeyError(policy)
+
+    def difference(self, policy: str, reference: str) -> Estimate:
+        """How much more reward `policy` earned than `reference`: mean of the paired differences over layouts."""
+        return mean_interval(self[policy].reward - self[reference].reward)
+
+    def relative(self, policy: str, reference: str) -> Estimate:
+        """The same, in per cent of the reference's mean reward."""
+        scale = 100.0 / abs(float(self[reference].reward.mean()))
+        return mean_interval(scale * (self[policy].reward - self[reference].reward))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON: estimates per policy, paired differences, and the values of every layout."""
+        names = [result.policy for result in self.results]
+        return {
+            "scenario": self.scenario,
+            "learning": self.learning,
+            "layouts": list(self.seeds),
+            "policies": {result.policy: _summary(result) for result in self.results},
+            "paired_differences": {
+                name: {other: self.difference(name, other).to_dict() for other in names if other != name}
+                for name in names
+            },
+            "values": {
+                result.policy: {
+                    "reward": result.reward.tolist(),
+                    "reward_without_penalty": result.without_penalty.tolist(),
+                    "violators": result.violators.tolist(),
+                }
+                for result in self.results
+            },
+        }
+
+
+def _summary(result: Result) -> dict[str, Any]:
+    return {
+        "reward": mean_interval(result.reward).to_dict(),
+        "reward_iqm": interquartile_mean(result.reward).to_dict(),
+        "reward_without_penalty": mean_interval(result.without_penalty).to_dict(),
+        "violators_per_episode": mean_interval(result.violators).to_dict(),
+        "violations_by_kind": {kind: float(total.mean()) for kind, total in result.kinds.items()},
+        "served_per_round": mean_interval(result.served).to_dict(),
+        "final_loss": mean_interval(result.final_loss).to_dict(),
+        "decision_ms": result.decision_ms,
+        "exchanged_bytes_per_decision": result.bytes,
+    }
+
+
+def default_policies(scenario: Scenario, learned: LearnedPolicy | None = None) -> dict[str, Policy]:
+    """The references by name, the exact one only where it is quick, and a learned policy alone and guarded."""
+    names = ["random", "nearest", "coverage", "greedy", "local_search"]
+    if scenario.network.users <= _EXACT_USERS:
+        names.append("exact")
+    policies: dict[str, Policy] = {name: get_policy(name) for name in names}
+    if learned is not None:
+        name = learned.settings.algorithm
+        policies[f"{name}_alone"] = learned.with_way("alone")
+        policies[name] = learned.with_way("guarded")
+    return policies
+
+
+def compare(
+    scenario: Scenario,
+    policies: Mapping[str, Policy],
+    seeds: Sequence[int],
+    *,
+    learning: Learning = "surrogate",
+    calibration: Calibration | None = None,
+    on_layout: Callable[[str, int], None] | None = None,
+    together: int = 64,
+) -> Comparison:
+    """Every policy on every layout (one per seed); `on_layout(policy, layouts done)` reports progress."""
+    if not seeds:
+        raise PolicyError("there are no layouts to compare on; give at least one seed")
+    count = 1 if learning == "real" else min(together, len(seeds))
+    rounds = vector_env(scenario, count, learning=learning, calibration=calibration)
+    results = []
+    for name, policy in policies.items():
+        parts = []
+        for start in range(0, len(seeds), count):
+            chosen = list(seeds[start : start + count])
+            # The last group may be smaller; it is filled up and the surplus dropped.
+            parts.append((_play(rounds, scenario, policy, chosen + chosen[:1] * (count - len(chosen))), len(chosen)))
+            if on_layout is not None:
+                on_layout(name, start + len(chosen))
+        results.append(_result(name, policy, parts))
+    if hasattr(rounds, "close"):
+        rounds.close()
+    return Comparison(scenario.name, learning, tuple(seeds), tuple(results))
+
+
+def _play(rounds: Rounds, scenario: Scenario, policy: Policy, seeds: list[int]) -> dict[str, Any]:
+    view = rounds.reset(seeds)
+    totals: dict[str, Any] = {}
+    seconds = 0.0
+    while not rounds.done:
+        started = time.perf_counter()
+        selected = _choose(policy, view, rounds, seeds)
+        seconds += time.perf_counter() - started
+        outcome = rounds.step(selected)
+        gained = rewards(outcome, view.samples, scenario.reward)
+        values = {
+            "reward": gained.team,
+            "without_penalty": gained.without_penalty,
+            "violators": gained.violators,
+            "served": outcome.served / rounds.site.rounds,
+            **{f"kind.{kind}": flags.sum(axis=1).astype(np.float64) for kind, flags in outcome.kinds.items()},
+        }
+        totals = {key: totals.get(key, 0.0) + value for key, value in values.items()}
+        totals_loss = (view.samples * outcome.loss).sum(axis=1) / view.samples.sum(axis=1)
+        view = rounds.view
+    return totals | {"final_loss": totals_loss, "seconds": seconds / (rounds.site.rounds * len(seeds))}
+
+
+def _choose(policy: Policy, view: View, rounds: Rounds, seeds: list[int]) -> NDArray[np.bool_]:
+    if isinstance(policy, LearnedPolicy):
+        return policy.select(view, rounds.site)
+    chosen = [
+        policy(view.observation(rounds.site, index), generator(seed, "policy", round=view.round))
+        for index, seed in enumerate(seeds)
+    ]
+    return np.stack(chosen)
+
+
+def _result(name: str, policy: Policy, parts: list[tuple[dict[str, Any], int]]) -> Result:
+    def column(key: str) -> Floats:
+        return np.concatenate([np.asarray(part[key], dtype=np.float64)[:used] for part, used in parts])
+
+    kinds = [key for key in parts[0][0] if key.startswith("kind.")]
+    exchanged = policy.exchanged if isinstance(policy, LearnedPolicy) else []
+    return Result(
+        policy=name,
+        reward=column("reward"),
+        without_penalty=column("without_penalty"),
+        violators=column("violators"),
+        kinds={key.removeprefix("kind."): column(key) for key in kinds},
+        served=column("served"),
+        final_loss=column("final_loss"),
+        decision_ms=1e3 * float(np.mean([part["seconds"] for part, _ in parts])),
+        bytes=float(np.mean(exchanged)) if exchanged else 0.0,
+    )
+
+
+def exact_gap(policy: ExactPolicy) -> float:
+    """How far the exact policy's own selections are below its optimum, as a share of the samples."""
+    return 1.0 - sum(r.selected for r in policy.record) / max(sum(r.objective for r in policy.record), 1.0)

@@ -1,0 +1,249 @@
+"""The learner: value networks of all stations, trained together through a mixer.
+
+IQL, DPVD and QMIX are this one class with three mixers; everything else is equal.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from covey.environment import Rewards, Site, View, feature_names
+from covey.learners.exploration import explore
+from covey.learners.guard import admit
+from covey.learners.mixers import build_mixer
+from covey.learners.networks import AdditiveHead, Head, SubsetHead, initialise
+from covey.learners.replay import Arrays
+from covey.learners.settings import LearnerSettings
+from covey.seeding import generator
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+#: Largest norm of a gradient step's gradient.
+_MAX_NORM = 10.0
+
+
+def parts_of(settings: LearnerSettings) -> int:
+    """Parts of a value: gain alone, violations alone and gain behind the guard; or everything in one."""
+    return 3 if settings.split else 1
+
+
+def build_head(settings: LearnerSettings, site: Site) -> nn.Module:
+    """The value network that the settings name, for this site; its weights are not yet drawn."""
+    inputs = len(feature_names(settings.features, site.tasks))
+    parts = parts_of(settings)
+    if settings.head == "additive":
+        return AdditiveHead(inputs, settings.hidden, site.blocks, parts)
+    return SubsetHead(
+        inputs,
+        settings.hidden,
+        site.blocks,
+        parts,
+        stations=site.stations,
+        users=site.users,
+        dueling=settings.dueling,
+        masked=settings.masked,
+    )
+
+
+@dataclass
+class Moments:
+    """Running mean and spread of a stream of numbers."""
+
+    count: float = 0.0
+    mean: float = 0.0
+    squares: float = 0.0
+
+    def add(self, values: Floats) -> None:
+        """Take in more numbers."""
+        count, mean = float(values.size), float(values.mean())
+        delta, total = mean - self.mean, self.count + count
+        self.squares += float(((values - mean) ** 2).sum()) + delta**2 * self.count * count / total
+        self.mean += delta * count / total
+        self.count = total
+
+    @property
+    def std(self) -> float:
+        """Standard deviation, never 0."""
+        return max(math.sqrt(self.squares / max(self.count, 1.0)), 1e-6)
+
+
+@dataclass
+class Learner:
+    """Value networks, their slow copy and the optimiser. `act` chooses, `rows` makes transitions, `update` learns."""
+
+    site: Site
+    settings: LearnerSettings
+    seed: int
+    state_size: int
+    penalty_unit: float
+    team: Moments = field(default_factory=Moments)
+    own: Moments = field(default_factory=Moments)
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        self.network = nn.ModuleDict(
+            {
+                "head": build_head(self.settings, self.site),
+                "mixers": nn.ModuleList(
+                    build_mixer(self.settings.mixer, self.site.stations, self.state_size)
+                    for _ in range(parts_of(self.settings))
+                ),
+            }
+        )
+        initialise(self.network, generator(self.seed, "network"))
+        self.target = copy.deepcopy(self.network)
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=self.settings.learning_rate)
+
+    @property
+    def head(self) -> Head:
+        """The network that decides: the target, which follows the learning one slowly and so does not flicker."""
+        return self._head(self.target)
+
+    def act(
+        self,
+        view: View,
+        features: NDArray[np.float32],
+        eligible: Bools,
+        epsilon: float,
+        guarded: int,
+        rng: np.random.Generator,
+    ) -> Bools:
+        """Selections (N, B, U): the best known, explored with probability `epsilon`; the first `guarded` networks
+        pass the admission guard, which explores by disturbing the utilities instead."""
+        choosable = eligible if self.settings.masked else np.broadcast_to(view.available[:, None], eligible.shape)
+        with torch.no_grad():
+            inputs, mask = torch.from_numpy(features), torch.from_numpy(eligible)
+            selected = np.array(self.head.best(inputs, mask).numpy(), dtype=bool)
+            utilities = self.head.utilities(inputs[:guarded], mask[:guarded]).numpy().astype(np.float64)
+        selected = explore(
+            selected, choosable, self.site.blocks, epsilon, rng, flip=self.settings.exploration == "flip"
+        )
+        if guarded:
+            finite = utilities[np.isfinite(utilities)]
+            size = epsilon * (float(finite.std()) if finite.size else 0.0)
+            disturbed = utilities + size * rng.standard_normal(utilities.shape)
+            selected[:guarded] = admit(disturbed, view, self.site)[:guarded]
+        return selected
+
+    def rows(self, rewards: Rewards, round: int) -> Arrays:
+        """What the networks learn from: team (N,) and station (N, B) rewards without penalty, and violations."""
+        if self.settings.shaping:
+            # Loss saved by this round, for all rounds left: the potential -(rounds left) x cost, added and taken
+            # away, changes no ranking of policies over an episode but removes what no choice can change.
+            left = self.site.rounds - round
+            team = left * (rewards.cost_before - rewards.cost) - rewards.leakage_cost
+        else:
+            team = rewards.without_penalty
+        shares = rewards.station_violations / np.maximum(rewards.violators, 1.0)[:, None]
+        own = rewards.stations + rewards.penalty[:, None] * shares
+        if self.settings.shaping:
+            own = own + rewards.cost_before[:, None] / self.site.stations
+        self.team.add(team)
+        self.own.add(own)
+        return {
+            "team": team,
+            "own": own,
+            "penalty": rewards.penalty / max(self.penalty_unit, 1e-12),
+            "shares": shares,
+        }
+
+    def update(self, batch: Arrays, learning_rate: float) -> float:
+        """One gradient step on a batch of transitions; the loss before it."""
+        self.optimiser.param_groups[0]["lr"] = learning_rate
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in batch.items()}
+        wanted = self._targets(tensors)
+        values = self._head(self.network).value(tensors["features"], tensors["selected"])
+        error = (self._mix(self.network, values, tensors["state"]) - wanted) ** 2
+        if self.settings.split:
+            violation = error[..., 1]
+            if self.settings.credit == "station":
+                violation = (values[..., 1] - self._charged(tensors)) ** 2
+            # What is behind the guard says nothing about deciding alone, and the other way round.
+            alone = tensors["alone"][:, None].float()
+            loss = _mean(error[..., 0], alone) + _mean(violation, alone) + _mean(error[..., 2], 1.0 - alone)
+        else:
+            loss = error.mean()
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.network.parameters(), _MAX_NORM)
+        self.optimiser.step()
+        self.steps += 1
+        for network in (self.network, self.target):
+            self._head(network).price.fill_(self._price())
+        self._follow()
+        return float(loss.detach())
+
+    def _follow(self) -> None:
+        """Move the target a little towards the learning network."""
+        rate = self.settings.target_rate
+        with torch.no_grad():
+            for old, new in zip(self.target.parameters(), self.network.parameters(), strict=True):
+                old.lerp_(new, rate)
+
+    def _mix(self, network: nn.ModuleDict, values: Tensor, state: Tensor) -> Tensor:
+        """(N, 1, C), or (N, B, C) for independent stations: the team's value of the stations' values (N, B, C)."""
+        mixers = cast(nn.ModuleList, network["mixers"])
+        return torch.stack([mixer(values[..., part], state) for part, mixer in enumerate(mixers)], dim=-1)
+
+    @staticmethod
+    def _head(network: nn.ModuleDict) -> Head:
+        return cast(Head, network["head"])
+
+    def _targets(self, tensors: dict[str, Tensor]) -> Tensor:
+        """Like `_mix`: reward plus discounted value of the next state, Eq. (34).
+
+        Terminal states have no next value, and there is a discount (errata E36).
+        """
+        rewards = self._scaled(tensors).float()
+        if self.settings.discount == 0.0:
+            return rewards
+        target, following = self._head(self.target), tensors["next_features"]
+        chooser = self._head(self.network) if self.settings.double else target
+        with torch.no_grad():
+            chosen = chooser.best(following, tensors["next_eligible"])
+            value = self._mix(self.target, target.value(following, chosen), tensors["next_state"])
+        return rewards + self.settings.discount * value * (~tensors["done"]).float()[:, None, None]
+
+    def _scaled(self, tensors: dict[str, Tensor]) -> Tensor:
+        """The reward as the network sees it, (N, 1 or B, C) (errata E39).
+
+        Split, gains are the normalised rest and violations the square root of the penalty in units: the number of
+        violating users for the progressive penalty, which stations add up.
+        """
+        local = self._local
+        rest = tensors["own"] if local else tensors["team"].unsqueeze(-1)
+        penalty = tensors["penalty"].unsqueeze(-1) * (tensors["shares"] if local else 1.0)
+        if self.settings.raw_reward:
+            return (rest - self.penalty_unit * penalty).unsqueeze(-1)
+        moments = self.own if local else self.team
+        normal = (rest - moments.mean) / moments.std
+        if self.settings.split:
+            return torch.stack([normal, torch.sqrt(penalty), normal], dim=-1)
+        return (normal - self.settings.penalty_weight * torch.log1p(penalty)).unsqueeze(-1)
+
+    def _charged(self, tensors: dict[str, Tensor]) -> Tensor:
+        """(N, B): square root of the penalty in units, each station's share of it."""
+        return (torch.sqrt(tensors["penalty"]).unsqueeze(-1) * tensors["shares"]).float()
+
+    @property
+    def _local(self) -> bool:
+        return self.settings.mixer == "none" and self.settings.iql_reward == "local"
+
+    def _price(self) -> float:
+        """What one violating user costs, in the network's units of reward."""
+        moments = self.own if self._local else self.team
+        return self.settings.penalty_weight * self.penalty_unit / moments.std
+
+
+def _mean(errors: Tensor, weights: Tensor) -> Tensor:
+    """Mean of errors (N, m) over rows of weight 1, of weights (N, 1); 0 when there is none."""
+    return (errors * weights).sum() / (weights.sum() * errors.shape[1]).clamp_min(1.0)

@@ -1,0 +1,179 @@
+"""Value networks: one value per user (`AdditiveHead`) or one per subset of users (`SubsetHead`).
+
+Both answer the same questions about N networks of B stations: what is a selection worth, which selection is best,
+and how much does each user add to it. Features are (N, B, U, F), selections (N, B, U).
+
+Values have C parts. With C = 3 they are what a selection gains when stations decide alone, how much it then violates,
+and what it gains behind the guard; `price` says how much gain a violation costs. With C = 1 one value holds all.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from covey.environment import subset_numbers, subsets
+
+HeadName = Literal["additive", "subset"]
+
+
+class Head(Protocol):
+    """What a learner needs of a value network."""
+
+    price: Tensor
+
+    def value(self, features: Tensor, selected: Tensor) -> Tensor:
+        """(N, B, C): the parts of the value of each station's selection."""
+        ...
+
+    def best(self, features: Tensor, eligible: Tensor) -> Tensor:
+        """(N, B, U) bool: each station's selection of highest value, of eligible users and at most R."""
+        ...
+
+    def utilities(self, features: Tensor, eligible: Tensor) -> Tensor:
+        """(N, B, U): what serving each user gains where no rule is broken, -inf where that is never wanted."""
+        ...
+
+
+def initialise(module: nn.Module, rng: np.random.Generator) -> None:
+    """Draw all weights from `rng`: uniform in +-1/sqrt(inputs), as layers start by default."""
+    for name, parameter in module.named_parameters():
+        bound = 1.0 / math.sqrt(parameter.shape[-2] if name.endswith("stack") else parameter.shape[-1])
+        values = rng.uniform(-bound, bound, tuple(parameter.shape)).astype(np.float32)
+        parameter.data.copy_(torch.from_numpy(values))
+
+
+def combine(parts: Tensor, price: Tensor) -> Tensor:
+    """What a selection is worth to stations that decide alone, from its parts (..., C)."""
+    return parts[..., 0] if parts.shape[-1] == 1 else parts[..., 0] - price * parts[..., 1]
+
+
+class AdditiveHead(nn.Module):
+    """A value per user, shared over users and stations; a station's selection is worth its users' sum plus a base.
+
+    Each user is encoded alone; its value also sees the mean and the largest of all users' codes, so that the order
+    of users does not matter and any number of them can be scored. `base` is the value of selecting nobody.
+    """
+
+    price: Tensor
+
+    def __init__(self, inputs: int, hidden: int, blocks: int, parts: int) -> None:
+        super().__init__()
+        self.blocks = blocks
+        self.register_buffer("price", torch.ones(()))
+        self.encode = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
+        self.score_user = nn.Linear(hidden, hidden)
+        self.score_all = nn.Linear(2 * hidden, hidden)
+        self.score = nn.Linear(hidden, parts)
+        self.base = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, parts))
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Values of users (N, B, U, C) and of selecting nobody (N, B, C)."""
+        code = self.encode(features)
+        everyone = torch.cat([code.mean(dim=-2), code.amax(dim=-2)], dim=-1)
+        mixed = functional.relu(self.score_user(code) + self.score_all(everyone).unsqueeze(-2))
+        return self.score(mixed), self.base(everyone)
+
+    def value(self, features: Tensor, selected: Tensor) -> Tensor:
+        """(N, B, C): base plus the values of the selected users."""
+        values, base = self(features)
+        return torch.as_tensor(base + (values * selected.unsqueeze(-1)).sum(dim=-2))
+
+    def best(self, features: Tensor, eligible: Tensor) -> Tensor:
+        """(N, B, U) bool: the R eligible users of highest positive value."""
+        values, _ = self(features)
+        return top(combine(values, self.price).masked_fill(~eligible, -math.inf), self.blocks)
+
+    def utilities(self, features: Tensor, eligible: Tensor) -> Tensor:
+        """(N, B, U): gain of each eligible user behind the guard, -inf for the others."""
+        values, _ = self(features)
+        return torch.as_tensor(values[..., -1].masked_fill(~eligible, -math.inf))
+
+
+def top(utilities: Tensor, blocks: int) -> Tensor:
+    """(..., U) bool: at most `blocks` users of the highest positive utility; the exact argmax of an additive value."""
+    count = min(blocks, utilities.shape[-1])
+    found = torch.topk(utilities, count, dim=-1)
+    selected = torch.zeros_like(utilities, dtype=torch.bool)
+    return selected.scatter_(-1, found.indices, found.values > 0)
+
+
+class SubsetHead(nn.Module):
+    """A value per subset of at most R users, from an own network for every station, as in the paper.
+
+    With `dueling`, all subsets share a base value, so that subsets never tried do not look better than those tried.
+    Without `masked`, stations may choose users that they cannot serve, as in the paper.
+    """
+
+    price: Tensor
+    table: Tensor
+
+    def __init__(
+        self,
+        inputs: int,
+        hidden: int,
+        blocks: int,
+        parts: int,
+        *,
+        stations: int,
+        users: int,
+        dueling: bool,
+        masked: bool,
+    ) -> None:
+        super().__init__()
+        self.blocks, self.masked, self.parts = blocks, masked, parts
+        table = subsets(users, blocks)
+        self.register_buffer("price", torch.ones(()))
+        self.register_buffer("table", torch.from_numpy(table.astype(np.float32)), persistent=False)
+        self.first_stack = nn.Parameter(torch.zeros(stations, users * inputs, hidden))
+        self.first_bias = nn.Parameter(torch.zeros(stations, 1, hidden))
+        self.second_stack = nn.Parameter(torch.zeros(stations, hidden, hidden))
+        self.second_bias = nn.Parameter(torch.zeros(stations, 1, hidden))
+        self.last_stack = nn.Parameter(torch.zeros(stations, hidden, len(table) * parts))
+        self.base_stack = nn.Parameter(torch.zeros(stations, hidden, parts)) if dueling else None
+
+    def forward(self, features: Tensor) -> Tensor:
+        """(N, B, A, C): the value of every subset."""
+        flat = features.flatten(start_dim=2).transpose(0, 1)  # (B, N, U F)
+        code = functional.relu(torch.baddbmm(self.first_bias, flat, self.first_stack))
+        code = functional.relu(torch.baddbmm(self.second_bias, code, self.second_stack))
+        values = torch.bmm(code, self.last_stack).view(*code.shape[:2], len(self.table), self.parts)
+        if self.base_stack is not None:
+            values = values + torch.bmm(code, self.base_stack).unsqueeze(-2)
+        return torch.as_tensor(values.transpose(0, 1))
+
+    def value(self, features: Tensor, selected: Tensor) -> Tensor:
+        """(N, B, C): the value of each station's subset."""
+        number = torch.from_numpy(subset_numbers(selected.numpy().astype(bool), self.blocks))
+        index = number[..., None, None].expand(-1, -1, 1, self.parts)
+        return torch.as_tensor(self(features).gather(-2, index).squeeze(-2))
+
+    def best(self, features: Tensor, eligible: Tensor) -> Tensor:
+        """(N, B, U) bool: the allowed subset of highest value."""
+        values = self._allowed(combine(self(features), self.price), eligible)
+        return self.table[values.argmax(dim=-1)] > 0
+
+    def utilities(self, features: Tensor, eligible: Tensor) -> Tensor:
+        """(N, B, U): what the subset of highest gain loses without each of its users, -inf for users outside it.
+
+        A user whose loss would not lower the gain still counts as wanted, with a utility just above 0.
+        """
+        values = self._allowed(self(features)[..., -1], eligible)
+        selected = self.table[values.argmax(dim=-1)] > 0
+        users = selected.shape[-1]
+        without = selected.unsqueeze(-2) & ~torch.eye(users, dtype=torch.bool)  # (N, B, U, U): row i drops user i
+        rest = values.gather(-1, torch.from_numpy(subset_numbers(without.numpy(), self.blocks)))
+        loss = (values.amax(dim=-1, keepdim=True) - rest).clamp_min(1e-6)
+        return torch.as_tensor(loss.masked_fill(~selected, -math.inf))
+
+    def _allowed(self, values: Tensor, eligible: Tensor) -> Tensor:
+        """Values (N, B, A) with -inf for subsets that the station may not take."""
+        if not self.masked:
+            return values
+        forbidden = (~eligible).float() @ self.table.T > 0
+        return values.masked_fill(forbidden, -math.inf)

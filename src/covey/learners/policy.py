@@ -1,0 +1,199 @@
+"""A trained policy: what it decides, and the file it is kept in."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from pydantic import ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from covey.association import Observation
+from covey.environment import Site, View, features
+from covey.environment.site import Bools
+from covey.errors import PolicyError
+from covey.learners.guard import admit, exchanged_bytes
+from covey.learners.learner import build_head
+from covey.learners.networks import Head
+from covey.learners.settings import LearnerSettings
+from covey.scenario import Scenario
+from covey.scenario.load import scenario_from_dict
+from covey.simulation.storage import write_atomically
+
+Way = Literal["alone", "guarded"]
+
+#: Format of policy files; raised when older files can no longer be read.
+FORMAT = 1
+
+
+class LearnedPolicy:
+    """A policy for `covey.simulate` and the environments: `(Observation, generator) -> (B, U) bool`.
+
+    way: `alone`, every station takes its own best selection and nothing is exchanged; `guarded`, stations exchange
+    what they want and admit by gain while the plan stays valid. `exchanged` lists the bytes of every decision.
+    """
+
+    def __init__(
+        self,
+        settings: LearnerSettings,
+        weights: dict[str, dict[str, Tensor]],
+        scenario: Scenario,
+        *,
+        way: Way = "guarded",
+        trained_on: Scenario | None = None,
+        origin: dict[str, Any] | None = None,
+    ) -> None:
+        self.settings, self.weights, self.scenario, self.way = settings, weights, scenario, way
+        self.trained_on = scenario if trained_on is None else trained_on
+        self.origin = origin or {}
+        self.exchanged: list[int] = []
+        self.__name__ = settings.algorithm if way == "guarded" else f"{settings.algorithm}_alone"
+        self._heads: dict[tuple[Way, int], nn.Module] = {}
+
+    def with_way(self, way: Way) -> LearnedPolicy:
+        """The same policy deciding in another way."""
+        return LearnedPolicy(
+            self.settings, self.weights, self.scenario, way=way, trained_on=self.trained_on, origin=self.origin
+        )
+
+    def __call__(self, observation: Observation, rng: np.random.Generator) -> Bools:
+        """The selection (B, U)."""
+        site = self._site(observation)
+        view = _one(observation)
+        utilities, selected = self._decide(view, site)
+        if self.way == "guarded":
+            self.exchanged.append(int(exchanged_bytes(utilities)[0]))
+            return np.asarray(admit(utilities, view, site)[0])
+        self.exchanged.append(0)
+        return np.asarray(selected[0])
+
+    def select(self, view: View, site: Site) -> Bools:
+        """Selections (N, B, U) of many networks at once."""
+        utilities, selected = self._decide(view, site)
+        if self.way == "guarded":
+            self.exchanged += exchanged_bytes(utilities).tolist()
+            return admit(utilities, view, site)
+        self.exchanged += [0] * len(selected)
+        return selected
+
+    def _decide(self, view: View, site: Site) -> tuple[np.ndarray[Any, np.dtype[np.float64]], Bools]:
+        """Utilities for the guard, or selections of stations that decide alone; the other one is empty."""
+        head = self._head(site)
+        with torch.no_grad():
+            inputs = torch.from_numpy(features(view, site, self.settings.features))
+            eligible = torch.from_numpy(view.eligible(site))
+            if self.way == "guarded":
+                return head.utilities(inputs, eligible).numpy().astype(np.float64), np.zeros(0, dtype=bool)
+            return np.zeros(0), np.array(head.best(inputs, eligible).numpy(), dtype=bool)
+
+    def _head(self, site: Site) -> Head:
+        key = (self.way, site.blocks)
+        if key not in self._heads:
+            head = build_head(self.settings, site)
+            head.load_state_dict(self.weights[self.way])
+            self._heads[key] = head
+        return self._heads[key]  # type: ignore[return-value]
+
+    def _site(self, observation: Observation) -> Site:
+        return Site(
+            capable=observation.capable,
+            users=len(observation.identities),
+            blocks=observation.blocks,
+            downlink_slots=observation.downlink_slots,
+            power_w=observation.power_w,
+            noise_w=observation.noise_w,
+            min_sinr=observation.min_sinr,
+            diagonal_m=float(np.hypot(*self.scenario.network.area_m)),
+            rounds=self.scenario.training.rounds,
+        )
+
+    def save(self, path: Path) -> None:
+        """Write the policy with its scenario, settings and versions."""
+        tensors = {f"{way}.{name}": tensor for way, part in self.weights.items() for name, tensor in part.items()}
+        header = {
+            "format": FORMAT,
+            "version": metadata.version("covey"),
+            "settings": self.settings.model_dump(mode="json"),
+            "scenario": self.trained_on.model_dump(mode="json"),
+            "origin": self.origin,
+        }
+        content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"covey": json.dumps(header)})
+        write_atomically(path, content)
+
+
+def load_policy(path: Path, scenario: Scenario | None = None, *, way: Way = "guarded") -> LearnedPolicy:
+    """The policy of a file, for a scenario (the one it was trained on by default); `PolicyError` if it does not fit."""
+    header, tensors = _read(path)
+    try:
+        settings = LearnerSettings.model_validate(header["settings"])
+        trained_on = scenario_from_dict(header["scenario"], where=f"the scenario in '{path}'")
+    except (KeyError, ValidationError) as error:
+        raise PolicyError(f"'{path}' has settings that this version cannot read ({error}); train it again") from None
+    chosen = trained_on if scenario is None else scenario
+    check_fit(settings, trained_on, chosen, str(path))
+    weights: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        part, _, key = name.partition(".")
+        weights.setdefault(part, {})[key] = tensor
+    return LearnedPolicy(settings, weights, chosen, way=way, trained_on=trained_on, origin=header.get("origin", {}))
+
+
+def check_fit(settings: LearnerSettings, trained_on: Scenario, scenario: Scenario, name: str) -> None:
+    """Raise `PolicyError` when a policy trained on one scenario cannot decide in another."""
+    then, now = trained_on.network, scenario.network
+    problems = []
+    if settings.head == "subset":
+        problems += [
+            f"{now_value} {what} instead of {then_value}"
+            for what, now_value, then_value in (
+                ("users", now.users, then.users),
+                ("stations", now.stations, then.stations),
+                ("blocks", now.blocks, then.blocks),
+            )
+            if now_value != then_value
+        ]
+    if (settings.features == "paper" or settings.head == "subset") and now.tasks != then.tasks:
+        problems.append(f"{now.tasks} tasks instead of {then.tasks}")
+    if problems:
+        raise PolicyError(
+            f"the policy '{name}' does not fit scenario '{scenario.name}': it has {', '.join(problems)}, and a policy"
+            f" with the {settings.head} head and {settings.features} features runs only at the size it was trained"
+            " for; train one for this scenario, or use the additive head with full features"
+        )
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    if not path.is_file():
+        raise PolicyError(f"there is no policy file '{path}'; train one with covey train")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header: dict[str, Any] = json.loads(file.metadata()["covey"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise PolicyError(f"'{path}' is not a policy file or is damaged ({error}); train it again") from None
+    if header.get("format") != FORMAT:
+        raise PolicyError(
+            f"'{path}' has the policy format {header.get('format')}, this version reads {FORMAT}; train it again"
+        )
+    return header, tensors
+
+
+def _one(observation: Observation) -> View:
+    """One network's observation as a view."""
+    users = len(observation.identities)
+    kept = np.zeros(users, dtype=bool) if observation.kept is None else observation.kept
+    return View(
+        round=observation.round,
+        identities=observation.identities[None],
+        distances_m=observation.distances_m[None],
+        gains=observation.gains[None],
+        samples=np.asarray(observation.samples, dtype=np.int64)[None],
+        available=observation.available[None],
+        kept=kept[None],
+    )

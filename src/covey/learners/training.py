@@ -1,0 +1,240 @@
+"""Training a policy: episodes on ever new layouts, gradient steps, validation, and a record of every epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from covey.environment import (
+    Calibration,
+    Learning,
+    Outcome,
+    Rewards,
+    Rounds,
+    View,
+    features,
+    rewards,
+    state_vector,
+    vector_env,
+)
+from covey.learners.guard import admit
+from covey.learners.learner import Learner
+from covey.learners.replay import Arrays, Replay
+from covey.learners.settings import LearnerSettings
+from covey.scenario import Scenario
+from covey.seeding import generator
+
+#: Training and validation draw layouts from seeds beyond these; every other seed is held out.
+TRAINING_SEEDS, VALIDATION_SEEDS = 2**40, 2**39
+#: How a trained policy can decide: every station by itself, or through the admission guard.
+WAYS = ("alone", "guarded")
+
+
+@dataclass
+class Episode:
+    """Totals of one episode in N networks, (N,) each; kinds: violating users by kind."""
+
+    reward: np.ndarray[Any, np.dtype[np.float64]]
+    without_penalty: np.ndarray[Any, np.dtype[np.float64]]
+    violators: np.ndarray[Any, np.dtype[np.float64]]
+    violating_rounds: np.ndarray[Any, np.dtype[np.float64]]
+    served: np.ndarray[Any, np.dtype[np.float64]]
+    kinds: dict[str, np.ndarray[Any, np.dtype[np.float64]]]
+
+
+class Trainer:
+    """A training that can be advanced epoch by epoch, saved and continued.
+
+    `rows` holds one dictionary per finished epoch, `best` the weights of the best validation so far, for each way of
+    deciding.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        settings: LearnerSettings,
+        *,
+        seed: int = 0,
+        learning: Learning = "surrogate",
+        calibration: Calibration | None = None,
+    ) -> None:
+        torch.set_num_threads(1)
+        self.scenario, self.settings, self.seed, self.learning = scenario, settings, seed, learning
+        self.rounds = vector_env(scenario, settings.networks, learning=learning, calibration=calibration)
+        self.validation = vector_env(scenario, settings.validation, learning=learning, calibration=calibration)
+        site = self.rounds.site
+        state_size = site.users * (site.tasks + site.stations) + 1
+        self.learner = Learner(site, settings, seed, state_size, scenario.reward.penalty)
+        self.replay: Replay | None = None
+        self.epoch = 0
+        self.rows: list[dict[str, Any]] = []
+        #: By way of deciding, alone and guarded: the best validation reward and the weights that earned it.
+        self.best_score = dict.fromkeys(WAYS, -np.inf)
+        self.best: dict[str, dict[str, torch.Tensor]] = {}
+
+    @property
+    def done(self) -> bool:
+        """Whether all epochs are finished."""
+        return self.epoch >= self.settings.epochs
+
+    @property
+    def epsilon(self) -> float:
+        """Share of explored choices in the current epoch."""
+        settings = self.settings
+        share = min(1.0, self.epoch / max(settings.epsilon_share * settings.epochs, 1.0))
+        return settings.epsilon_start + share * (settings.epsilon_end - settings.epsilon_start)
+
+    def run_epoch(self) -> dict[str, Any]:
+        """Play one episode in every network and learn from it; the epoch's row."""
+        settings = self.settings
+        epsilon = self.epsilon
+        rng = generator(self.seed, "exploration", round=self.epoch)
+        seeds = [
+            TRAINING_SEEDS * (1 + self.seed) + self.epoch * settings.networks + n for n in range(settings.networks)
+        ]
+        episode, rows = self._play(self.rounds, seeds, epsilon, rng)
+        if self.replay is None:
+            self.replay = Replay(settings.replay or len(rows["done"]), rows)
+        if settings.replay == 0:
+            self.replay.clear()
+        self.replay.add(rows)
+        loss = self._learn()
+        row: dict[str, Any] = {"epoch": self.epoch + 1, "epsilon": epsilon, "loss": loss, **_means(episode)}
+        self.epoch += 1
+        if self.epoch % settings.validate_every == 0 or self.done:
+            row |= self._validate()
+        else:
+            row |= dict.fromkeys(VALIDATION_COLUMNS, float("nan"))
+        self.rows.append(row)
+        return row
+
+    def _play(
+        self, rounds: Rounds, seeds: Sequence[int], epsilon: float, rng: np.random.Generator
+    ) -> tuple[Episode, Arrays]:
+        settings, site = self.settings, rounds.site
+        guarded = round(settings.guarded_share * settings.networks)
+        view = rounds.reset(seeds)
+        totals = _Totals(len(seeds))
+        parts: list[Arrays] = []
+        seen = self._see(view)
+        while not rounds.done:
+            selected = self.learner.act(view, seen["features"], seen["eligible"], epsilon, guarded, rng)
+            outcome = rounds.step(selected)
+            gained = rewards(outcome, view.samples, self.scenario.reward, settings.penalty)
+            scored = rewards(outcome, view.samples, self.scenario.reward)
+            totals.add(scored, outcome)
+            learned = self.learner.rows(gained, view.round)
+            view = rounds.view
+            following = self._see(view)
+            part: Arrays = {
+                **seen,
+                **learned,
+                "selected": selected,
+                "alone": np.arange(len(seeds)) >= guarded,
+                "done": np.full(len(seeds), rounds.done),
+            }
+            if settings.discount > 0.0:
+                part |= {f"next_{name}": array for name, array in following.items()}
+            parts.append(part)
+            seen = following
+        return totals.episode(site.rounds), {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+    def _see(self, view: View) -> Arrays:
+        site = self.rounds.site
+        return {
+            "features": features(view, site, self.settings.features),
+            "eligible": view.eligible(site),
+            "state": state_vector(view, site),
+        }
+
+    def _learn(self) -> float:
+        assert self.replay is not None
+        settings = self.settings
+        rng = generator(self.seed, "replay", round=self.epoch)
+        rate = settings.learning_rate * (1.0 - 0.9 * self.epoch / settings.epochs)
+        losses = [self.learner.update(self.replay.sample(settings.batch, rng), rate) for _ in range(settings.updates)]
+        return float(np.mean(losses)) if losses else float("nan")
+
+    def _validate(self) -> dict[str, float]:
+        seeds = [VALIDATION_SEEDS + n for n in range(self.settings.validation)]
+        row = {}
+        for name in WAYS:
+            episode = evaluate_head(self.learner, self.validation, self.scenario, seeds, guarded=name == "guarded")
+            row[f"{name}_reward"] = float(episode.reward.mean())
+            row[f"{name}_violators"] = float(episode.violators.mean() / self.validation.site.rounds)
+            # Judged by the reward with the progressive penalty, whatever was learned from.
+            if row[f"{name}_reward"] > self.best_score[name]:
+                self.best_score[name] = row[f"{name}_reward"]
+                head = self.learner.target["head"]
+                self.best[name] = {key: tensor.clone() for key, tensor in head.state_dict().items()}
+        return row
+
+
+#: Columns that only epochs with a validation fill.
+VALIDATION_COLUMNS = ("alone_reward", "alone_violators", "guarded_reward", "guarded_violators")
+
+
+def evaluate_head(
+    learner: Learner, rounds: Rounds, scenario: Scenario, seeds: Sequence[int], *, guarded: bool
+) -> Episode:
+    """One episode without exploration in every network."""
+    view, site = rounds.reset(seeds), rounds.site
+    totals = _Totals(len(seeds))
+    while not rounds.done:
+        with torch.no_grad():
+            inputs = torch.from_numpy(features(view, site, learner.settings.features))
+            eligible = torch.from_numpy(view.eligible(site))
+            if guarded:
+                selected = admit(learner.head.utilities(inputs, eligible).numpy().astype(np.float64), view, site)
+            else:
+                selected = np.array(learner.head.best(inputs, eligible).numpy(), dtype=bool)
+        outcome = rounds.step(selected)
+        totals.add(rewards(outcome, view.samples, scenario.reward), outcome)
+        view = rounds.view
+    return totals.episode(site.rounds)
+
+
+class _Totals:
+    """Sums over the rounds of an episode."""
+
+    def __init__(self, count: int) -> None:
+        self._sums: dict[str, Any] = dict.fromkeys(("reward", "without", "violators", "violating", "served"), 0.0)
+        self._kinds: dict[str, Any] = {}
+        self._count = count
+
+    def add(self, gained: Rewards, outcome: Outcome) -> None:
+        sums = self._sums
+        sums["reward"] = sums["reward"] + gained.team
+        sums["without"] = sums["without"] + gained.without_penalty
+        sums["violators"] = sums["violators"] + gained.violators
+        sums["violating"] = sums["violating"] + (gained.violators > 0)
+        sums["served"] = sums["served"] + outcome.served
+        for kind, flags in outcome.kinds.items():
+            self._kinds[kind] = self._kinds.get(kind, 0.0) + flags.sum(axis=1)
+
+    def episode(self, rounds: int) -> Episode:
+        sums = self._sums
+        return Episode(
+            reward=sums["reward"],
+            without_penalty=sums["without"],
+            violators=np.asarray(sums["violators"], dtype=np.float64),
+            violating_rounds=np.asarray(sums["violating"], dtype=np.float64) / rounds,
+            served=np.asarray(sums["served"], dtype=np.float64) / rounds,
+            kinds={kind: np.asarray(total, dtype=np.float64) for kind, total in self._kinds.items()},
+        )
+
+
+def _means(episode: Episode) -> dict[str, float]:
+    return {
+        "reward": float(episode.reward.mean()),
+        "reward_std": float(episode.reward.std()),
+        "reward_without_penalty": float(episode.without_penalty.mean()),
+        "violators": float(episode.violators.mean()),
+        "violating_rounds": float(episode.violating_rounds.mean()),
+        "served": float(episode.served.mean()),
+        **{kind: float(total.mean()) for kind, total in episode.kinds.items()},
+    }

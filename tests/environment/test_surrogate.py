@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from covey.environment import calibration_for
+from covey.environment.surrogate import Constants, announced, composition, learn, recursion
+from covey.scenario import load_scenario
+
+TASKS, USERS, NETWORKS = 3, 10, 4
+
+
+@pytest.fixture(scope="module")
+def constants() -> Constants:
+    return calibration_for(load_scenario("quick")).constants
+
+
+@pytest.fixture
+def arrays() -> dict[str, np.ndarray]:
+    """Four networks; in the third nobody is served, in the last group 2 has no users."""
+    rng = np.random.default_rng(5)
+    groups = rng.integers(0, TASKS, (NETWORKS, USERS))
+    groups[:, :TASKS] = np.arange(TASKS)
+    groups[3] = np.minimum(groups[3], 1)
+    served = rng.random((NETWORKS, USERS)) < 0.6
+    served[2] = False
+    return {
+        "groups": groups,
+        "identities": rng.integers(0, TASKS, (NETWORKS, USERS)),
+        "samples": rng.integers(60, 91, (NETWORKS, USERS)),
+        "served": served,
+        "noise_std": np.where(served, rng.uniform(1.0, 3.0, (NETWORKS, USERS)), 0.0),
+    }
+
+
+def by_loops(network: int, group: int, task: int, arrays: dict[str, np.ndarray]) -> tuple[float, float, float, bool]:
+    """Wrong share, missing share, noise and whether the model was trained, user by user."""
+    own = total = held = noise = 0.0
+    for user in range(USERS):
+        belongs = arrays["groups"][network, user] == group
+        samples = float(arrays["samples"][network, user])
+        held += samples if belongs else 0.0
+        if arrays["served"][network, user] and arrays["identities"][network, user] == task:
+            total += samples
+            own += samples if belongs else 0.0
+            noise += float(arrays["noise_std"][network, user]) ** 2
+    if total == 0.0:
+        return 1.0, 1.0, 0.0, False
+    return 1.0 - own / total, 1.0 - (own / held if held else 0.0), noise / total**2, True
+
+
+def test_composition_equals_a_loop_over_users(arrays: dict[str, np.ndarray]) -> None:
+    found = composition(**arrays, tasks=TASKS)
+    for index in np.ndindex(NETWORKS, TASKS, TASKS):
+        expected = by_loops(*index, arrays)
+        assert [float(part[index]) for part in found] == pytest.approx([*map(float, expected)], rel=1e-12), index
+
+
+def test_learning_equals_a_loop_over_groups_and_tasks(arrays: dict[str, np.ndarray], constants: Constants) -> None:
+    before = np.random.default_rng(6).uniform(0.2, 3.0, (NETWORKS, TASKS, TASKS))
+    after = learn(constants, before, **arrays)
+    for index in np.ndindex(before.shape):
+        wrong, missing, noise, trained = by_loops(*index, arrays)
+        loss = before[index]
+        if trained:
+            loss = (
+                loss
+                - constants.rate * (loss - constants.floor)
+                + wrong**2 * (constants.wrong + constants.wrong_slope * loss)
+                + constants.missing * missing**2
+                + constants.noise * noise
+            )
+            loss = min(max(loss, 0.0), constants.ceiling)
+        assert after[index] == pytest.approx(loss, rel=1e-12), index
+
+
+def test_a_task_that_nobody_serves_keeps_its_losses(arrays: dict[str, np.ndarray], constants: Constants) -> None:
+    before = np.random.default_rng(7).uniform(0.2, 3.0, (NETWORKS, TASKS, TASKS))
+    after = learn(constants, before, **arrays)
+    np.testing.assert_array_equal(after[2], before[2])
+    for network in range(NETWORKS):
+        trained = set(arrays["identities"][network, arrays["served"][network]].tolist())
+        for task in set(range(TASKS)) - trained:
+            np.testing.assert_array_equal(after[network, :, task], before[network, :, task])
+        for task in trained:
+            assert np.all(after[network, :, task] != before[network, :, task])
+
+
+def test_wrong_and_missing_users_and_noise_never_help(constants: Constants) -> None:
+    strict = replace(constants, wrong=0.1, wrong_slope=0.1, missing=0.1, noise=0.1, ceiling=100.0)
+    loss, none, some = np.full(5, 2.0), np.zeros(5), np.linspace(0.0, 1.0, 5)
+    for shares in ((some, none, none), (none, some, none), (none, none, some)):
+        assert np.all(np.diff(recursion(strict, loss, *shares)) > 0)
+
+
+def test_losses_stay_between_zero_and_the_ceiling(constants: Constants) -> None:
+    steep = replace(constants, rate=3.0, floor=0.0, wrong=1e6)
+    ones = np.ones(1)
+    assert recursion(steep, ones, 0 * ones, 0 * ones, 0 * ones) == [0.0]
+    assert recursion(steep, ones, ones, 0 * ones, 0 * ones) == [steep.ceiling]
+
+
+def test_users_announce_the_task_that_fits_them_best() -> None:
+    losses = np.array([[[0.5, 0.9], [0.9, 0.5]]])
+    groups = np.array([[0, 1, 1]])
+    offsets = np.zeros((1, 3, 2))
+    offsets[0, 2] = [-0.2, 0.3]
+    np.testing.assert_array_equal(announced(losses, groups, offsets), [[0, 1, 0]])

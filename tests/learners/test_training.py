@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from covey.environment import SurrogateRounds, calibration_for
+from covey.errors import ResumeError
+from covey.learners.learner import Learner, Moments
+from covey.learners.settings import LITERAL, LearnerSettings
+from covey.learners.storage import METRICS, restore_training, save_training, trained_policy
+from covey.learners.training import TRAINING_SEEDS, VALIDATION_SEEDS, Trainer
+from covey.scenario import Scenario, load_scenario
+
+SMALL = {"epochs": 4, "networks": 3, "validation": 2, "validate_every": 2, "updates": 3, "batch": 16, "replay": 100}
+
+
+def trainer(scenario: Scenario, seed: int = 0, **changes: object) -> Trainer:
+    return Trainer(scenario, LearnerSettings.model_validate({**SMALL, **changes}), seed=seed)
+
+
+def weights(trained: Trainer) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in trained.learner.network.parameters()])
+
+
+def run(trained: Trainer) -> Trainer:
+    while not trained.done:
+        trained.run_epoch()
+    return trained
+
+
+@pytest.mark.parametrize("algorithm", ["dpvd", "iql", "qmix"])
+@pytest.mark.parametrize("head", ["additive", "subset"])
+def test_every_algorithm_learns_with_every_head(quick: Scenario, algorithm: str, head: str) -> None:
+    trained = trainer(quick, algorithm=algorithm, head=head)
+    before = weights(trained).clone()
+    run(trained)
+    assert not torch.equal(weights(trained), before)
+    assert [row["epoch"] for row in trained.rows] == [1, 2, 3, 4]
+    assert np.isnan(trained.rows[0]["guarded_reward"])
+    assert trained.rows[1]["guarded_violators"] == 0.0
+    assert trained.rows[-1]["epsilon"] < trained.rows[0]["epsilon"]
+
+
+def test_equal_seeds_give_equal_bits_and_others_do_not(quick: Scenario) -> None:
+    first, second, other = run(trainer(quick)), run(trainer(quick)), run(trainer(quick, seed=1))
+    assert torch.equal(weights(first), weights(second))
+    assert first.rows[-1] == second.rows[-1]
+    assert not torch.equal(weights(first), weights(other))
+
+
+@pytest.mark.parametrize("changes", [{}, {"discount": 0.9}, {"replay": 0}, {"algorithm": "qmix", "head": "subset"}])
+def test_a_resumed_training_is_the_uninterrupted_one(
+    quick: Scenario, tmp_path: Path, changes: dict[str, object]
+) -> None:
+    whole = run(trainer(quick, **changes))
+    half = trainer(quick, **changes)
+    half.run_epoch()
+    half.run_epoch()
+    save_training(half, tmp_path)
+    again = trainer(quick, **changes)
+    restore_training(again, tmp_path)
+    assert again.epoch == 2
+    run(again)
+    assert torch.equal(weights(again), weights(whole))
+    for name, folder in (("whole", whole), ("again", again)):
+        (tmp_path / name).mkdir()
+        save_training(folder, tmp_path / name)
+        trained_policy(folder).save(tmp_path / name / "policy.safetensors")
+    for file in (METRICS, "policy.safetensors", "training.safetensors"):
+        assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+
+
+def test_another_training_is_not_continued(quick: Scenario, tmp_path: Path) -> None:
+    save_training(trainer(quick), tmp_path)
+    with pytest.raises(ResumeError, match="another seed"):
+        restore_training(trainer(quick, seed=5), tmp_path)
+    with pytest.raises(ResumeError, match="another settings"):
+        restore_training(trainer(quick, hidden=8), tmp_path)
+    with pytest.raises(ResumeError, match="nothing to resume"):
+        restore_training(trainer(quick), tmp_path / "nowhere")
+    (tmp_path / "training.safetensors").write_bytes(b"half")
+    with pytest.raises(ResumeError, match="damaged"):
+        restore_training(trainer(quick), tmp_path)
+
+
+def test_one_station_makes_dpvd_and_iql_equal() -> None:
+    scenario = load_scenario("quick", ["network.stations=1", "network.tasks_per_station=4"])
+    together, alone = (run(trainer(scenario, algorithm=name)) for name in ("dpvd", "iql"))
+    assert torch.equal(weights(together), weights(alone))
+
+
+def test_the_literal_loop_runs_as_printed(quick: Scenario) -> None:
+    trained = trainer(quick, **{**LITERAL, "networks": 2})
+    run(trained)
+    assert trained.learner.steps == 4  # one gradient step per epoch
+    assert trained.settings.target_rate == 1.0
+    assert all(row["violators"] > 0 for row in trained.rows)
+
+
+def test_real_rounds_can_be_trained_on(quick: Scenario) -> None:
+    settings = LearnerSettings.model_validate({**SMALL, "epochs": 1, "networks": 1, "validation": 1})
+    short = quick.model_copy(update={"training": quick.training.model_copy(update={"rounds": 2})})
+    trained = Trainer(short, settings, learning="real")
+    row = trained.run_epoch()
+    assert row["reward"] < 0
+
+
+def test_training_and_validation_seeds_are_not_those_of_evaluation() -> None:
+    assert min(TRAINING_SEEDS, VALIDATION_SEEDS) > 2**31
+
+
+def test_shaped_rewards_rank_policies_as_rewards_do(quick: Scenario) -> None:
+    """Over an episode shaped rewards sum to the reward plus what no choice changes: rounds times the first cost."""
+    rounds = SurrogateRounds(quick, calibration_for(quick), 4)
+    view = rounds.reset(range(4))
+    learner = Learner(rounds.site, LearnerSettings(), 0, 97, quick.reward.penalty)
+    from covey.environment import rewards as rewarded
+
+    shaped, plain, drift, first = 0.0, 0.0, 0.0, None
+    rng = np.random.default_rng(0)
+    last = None
+    while not rounds.done:
+        chosen = view.eligible(rounds.site) & (rng.random((4, rounds.site.stations, rounds.site.users)) < 0.2)
+        gained = rewarded(rounds.step(chosen), view.samples, quick.reward)
+        shaped = shaped + learner.rows(gained, view.round)["team"]
+        plain = plain + gained.without_penalty
+        if first is None:
+            first = gained.cost_before
+        else:
+            # Between rounds users announce anew, which changes the cost without anybody's choice.
+            drift = drift + (rounds.site.rounds - view.round) * (gained.cost_before - last)
+        last, view = gained.cost, rounds.view
+    np.testing.assert_allclose(shaped, plain + rounds.site.rounds * first + drift, rtol=1e-9)
+
+
+def test_running_moments_are_exact() -> None:
+    values = np.random.default_rng(0).normal(3.0, 2.0, 1000)
+    moments = Moments()
+    for part in np.split(values, [1, 10, 500]):
+        moments.add(part)
+    assert moments.mean == pytest.approx(values.mean())
+    assert moments.std == pytest.approx(values.std())

@@ -5,16 +5,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from covey.environment import calibration_for
 from covey.environment.surrogate import Constants, announced, composition, learn, recursion
-from covey.scenario import load_scenario
 
 TASKS, USERS, NETWORKS = 3, 10, 4
 
 
 @pytest.fixture(scope="module")
 def constants() -> Constants:
-    return calibration_for(load_scenario("quick")).constants
+    """Constants none of which is 0, so that every term of the recursion counts."""
+    return Constants(
+        start=2.5,
+        start_std=0.2,
+        rate=0.1,
+        floor=0.3,
+        wrong=0.4,
+        wrong_slope=0.2,
+        missing=0.5,
+        noise=30.0,
+        ceiling=3.2,
+        offset_std=0.1,
+    )
 
 
 @pytest.fixture

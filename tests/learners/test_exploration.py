@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.learners.exploration import explore
+from covey.learners.exploration import explore, explore_utilities
 
 
 def drawn(users: int = 8) -> tuple[np.ndarray, np.ndarray]:
@@ -40,3 +40,17 @@ def test_about_as_many_choices_are_explored_as_asked() -> None:
     explored = explore(selected, choosable, 3, 0.3, np.random.default_rng(3), flip=True)
     changed = (explored != selected).any(axis=-1).mean()
     assert 0.2 < changed < 0.35
+
+
+def test_utilities_are_disturbed_more_the_more_is_explored() -> None:
+    part = np.zeros((50, 3, 8))
+    part[:, :, 0] = -np.inf
+    rng = np.random.default_rng(0)
+    same, _ = explore_utilities(part, part, 0.0, rng)
+    assert np.array_equal(same, part)
+    lead, further = explore_utilities(part, part, 1.0, rng)
+    assert np.all(np.isneginf(lead[:, :, 0]))
+    assert not np.array_equal(lead, further)
+    shares = (further[:, :, 1:] > 0).mean(axis=(1, 2))
+    assert shares.min() < 0.2
+    assert shares.max() > 0.7

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from covey.allocation import project_many
+from covey.association.filling import fill_many
 from covey.environment import SurrogateRounds, View, calibration_for
-from covey.learners.guard import admit, exchanged_bytes
+from covey.learners.guard import admit, exchanged_bytes, first_of_tasks
 from covey.scenario import load_scenario
 
 
@@ -25,8 +26,9 @@ def test_whatever_the_utilities_nobody_violates_a_rule(
 ) -> None:
     rounds, view = site_and_view
     site = rounds.site
-    utilities = np.random.default_rng(seed).normal(shift, 1.0, (8, site.stations, site.users))
-    selected = admit(np.where(view.eligible(site), utilities, -np.inf), view, site)
+    drawn = np.random.default_rng(seed).normal(shift, 1.0, (2, 8, site.stations, site.users))
+    first, further = np.where(view.eligible(site), drawn, -np.inf)
+    selected = admit(first, further, view, site)
     for first in range(site.stations):
         plans = project_many(
             selected,
@@ -42,7 +44,7 @@ def test_whatever_the_utilities_nobody_violates_a_rule(
             first_station=np.full(8, first),
         )
         assert not plans.violators.any()
-    assert not np.any(selected & (utilities <= 0))
+    assert not np.any(selected & (np.maximum(first, further) <= 0))
 
 
 def test_the_best_pair_is_always_admitted(site_and_view: tuple[SurrogateRounds, View]) -> None:
@@ -51,19 +53,43 @@ def test_the_best_pair_is_always_admitted(site_and_view: tuple[SurrogateRounds, 
     best = [tuple(np.argwhere(np.isfinite(utilities[n]))[n]) for n in range(8)]
     for n, pair in enumerate(best):
         utilities[n][pair] = 9.0
-    selected = admit(utilities, view, rounds.site)
+    selected = admit(utilities, utilities, view, rounds.site)
     assert all(selected[n][pair] for n, pair in enumerate(best))
 
 
 def test_unwanted_users_are_left_alone(site_and_view: tuple[SurrogateRounds, View]) -> None:
     rounds, view = site_and_view
     utilities = np.full((8, rounds.site.stations, rounds.site.users), -1.0)
-    assert not admit(utilities, view, rounds.site).any()
-    assert np.all(exchanged_bytes(utilities) == 0)
+    assert not admit(utilities, utilities, view, rounds.site).any()
+    assert np.all(exchanged_bytes(utilities, utilities) == 0)
+
+
+def test_every_task_is_covered_before_any_is_filled(site_and_view: tuple[SurrogateRounds, View]) -> None:
+    rounds, view = site_and_view
+    site = rounds.site
+    eligible = view.eligible(site)
+    first = np.where(eligible, 1.0, -np.inf)
+    # One task's further users are wanted more than anything else.
+    further = np.where(eligible & (view.identities == 0)[:, None, :], 50.0, np.where(eligible, 0.1, -np.inf))
+    plain = fill_many(
+        further, view.identities, eligible, view.gains, blocks=site.blocks, downlink_slots=site.downlink_slots,
+        power_w=site.power_w, noise_w=site.noise_w, min_sinr=site.min_sinr,
+    )  # fmt: skip
+    covering = admit(first, further, view, site)
+    tasks = [{int(k) for k in view.identities[n][covering[n].any(axis=0)]} for n in range(8)]
+    assert all(len(found) == site.tasks for found in tasks)
+    assert not np.array_equal(plain, covering)
+
+
+def test_the_first_of_a_task_is_its_pair_of_highest_utility() -> None:
+    selected = np.array([[[True, True, False], [False, False, True]]])
+    first = np.array([[[1.0, 3.0, 9.0], [9.0, 9.0, 2.0]]])
+    leads = first_of_tasks(selected, first, np.array([[0, 0, 1]]))
+    assert leads.tolist() == [[[False, True, False], [False, False, True]]]
 
 
 def test_messages_are_counted_by_hand() -> None:
     utilities = np.full((1, 2, 4), -np.inf)
     utilities[0, 0, 1] = utilities[0, 1, 1] = utilities[0, 1, 3] = 1.0
-    # Three offers of number and utility, and two wanted users whose gains both stations tell.
-    assert exchanged_bytes(utilities).tolist() == [3 * 8 + 2 * 2 * 4]
+    # Three offers of a number and two utilities, and two wanted users whose gains both stations tell.
+    assert exchanged_bytes(utilities, utilities).tolist() == [3 * 12 + 2 * 2 * 4]

@@ -55,13 +55,14 @@ def test_additive_best_has_the_highest_value_of_all_selections(parts: int) -> No
     head, (features, eligible) = additive(parts), drawn()
     head.price.fill_(0.7)
     chosen = head.best(features, eligible)
-    reached = combine(head.value(features, chosen), head.price)
+    nobody = torch.zeros_like(chosen)
+    reached = combine(head.value(features, chosen, nobody), head.price)
     for size in range(3):
         for members in combinations(range(5), size):
             other = torch.zeros(4, 3, 5, dtype=torch.bool)
             other[..., list(members)] = True
             allowed = (other & ~eligible).sum(dim=-1) == 0
-            value = combine(head.value(features, other), head.price)
+            value = combine(head.value(features, other, nobody), head.price)
             assert torch.all((value <= reached + 1e-5) | ~allowed)
 
 
@@ -72,6 +73,16 @@ def test_additive_values_move_with_the_users() -> None:
     moved, same_base = head(features[:, :, order])
     torch.testing.assert_close(moved, values[:, :, order])
     torch.testing.assert_close(same_base, base)
+
+
+def test_being_first_adds_its_own_gain_behind_the_guard_only() -> None:
+    head, (features, eligible) = additive(), drawn()
+    chosen = torch.zeros(4, 3, 5, dtype=torch.bool)
+    chosen[..., 2] = True
+    plain, first = head.value(features, chosen, chosen & False), head.value(features, chosen, chosen)
+    assert torch.equal(plain[..., :2], first[..., :2])
+    lead, further = head.utilities(features, torch.ones_like(eligible))
+    torch.testing.assert_close(first[..., 2] - plain[..., 2], (lead - further)[..., 2])
 
 
 def test_additive_scores_any_number_of_users() -> None:
@@ -88,7 +99,7 @@ def test_subset_best_is_the_best_allowed_subset(dueling: bool) -> None:
     values = combine(head(features), head.price)
     forbidden = (~eligible).float() @ head.table.T > 0
     expected = values.masked_fill(forbidden, -math.inf).amax(dim=-1)
-    torch.testing.assert_close(combine(head.value(features, chosen), head.price), expected)
+    torch.testing.assert_close(combine(head.value(features, chosen, chosen), head.price), expected)
 
 
 def test_without_the_mask_a_station_may_choose_anybody() -> None:
@@ -101,7 +112,8 @@ def test_without_the_mask_a_station_may_choose_anybody() -> None:
 
 def test_subset_utilities_are_what_is_lost_without_a_user() -> None:
     head, (features, eligible) = subset(), drawn()
-    utilities = head.utilities(features, eligible)
+    utilities, same = head.utilities(features, eligible)
+    assert same is utilities
     values = head(features)[..., -1].masked_fill((~eligible).float() @ head.table.T > 0, -math.inf)
     best = head.table[values.argmax(dim=-1)] > 0
     assert torch.equal(torch.isfinite(utilities), best)

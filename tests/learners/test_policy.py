@@ -29,12 +29,15 @@ def policy() -> LearnedPolicy:
     return make(load_scenario("quick"))
 
 
-def test_a_saved_policy_decides_the_same(policy: LearnedPolicy, tmp_path: Path, view: View, rounds: SurrogateRounds) -> None:
+def test_a_saved_policy_decides_the_same(
+    policy: LearnedPolicy, tmp_path: Path, view: View, rounds: SurrogateRounds
+) -> None:
     policy.save(tmp_path / "p.safetensors")
     for way in ("alone", "guarded"):
         loaded = load_policy(tmp_path / "p.safetensors", way=way)  # type: ignore[arg-type]
         assert np.array_equal(
-            loaded.select(view, rounds.site), policy.with_way(way).select(view, rounds.site)  # type: ignore[arg-type]
+            loaded.select(view, rounds.site),
+            policy.with_way(way).select(view, rounds.site),  # type: ignore[arg-type]
         )
     assert loaded.trained_on == policy.scenario
     assert loaded.origin["epochs"] == 1

@@ -113,27 +113,24 @@ def test_training_and_validation_seeds_are_not_those_of_evaluation() -> None:
 
 
 def test_shaped_rewards_rank_policies_as_rewards_do(quick: Scenario) -> None:
-    """Over an episode shaped rewards sum to the reward plus what no choice changes: rounds times the first cost."""
+    """Over an episode shaped rewards sum to the reward plus rounds times the first cost, which no choice changes."""
     rounds = SurrogateRounds(quick, calibration_for(quick), 4)
     view = rounds.reset(range(4))
     learner = Learner(rounds.site, LearnerSettings(), 0, 97, quick.reward.penalty)
     from covey.environment import rewards as rewarded
 
-    shaped, plain, drift, first = 0.0, 0.0, 0.0, None
     rng = np.random.default_rng(0)
-    last = None
+    earned = []
     while not rounds.done:
         chosen = view.eligible(rounds.site) & (rng.random((4, rounds.site.stations, rounds.site.users)) < 0.2)
-        gained = rewarded(rounds.step(chosen), view.samples, quick.reward)
-        shaped = shaped + learner.rows(gained, view.round)["team"]
-        plain = plain + gained.without_penalty
-        if first is None:
-            first = gained.cost_before
-        else:
-            # Between rounds users announce anew, which changes the cost without anybody's choice.
-            drift = drift + (rounds.site.rounds - view.round) * (gained.cost_before - last)
-        last, view = gained.cost, rounds.view
-    np.testing.assert_allclose(shaped, plain + rounds.site.rounds * first + drift, rtol=1e-9)
+        earned.append(rewarded(rounds.step(chosen), view.samples, quick.reward))
+        view = rounds.view
+    following = [gained.cost_before for gained in earned[1:]] + [earned[-1].cost]
+    shaped = sum(
+        learner.rows(gained, cost, t)["team"] for t, (gained, cost) in enumerate(zip(earned, following, strict=True))
+    )
+    plain = sum(gained.without_penalty for gained in earned)
+    np.testing.assert_allclose(shaped, plain + rounds.site.rounds * earned[0].cost_before, rtol=1e-9)
 
 
 def test_running_moments_are_exact() -> None:

@@ -155,6 +155,22 @@ def fill_in_order(plan: PartialPlan, slots: int, score: FloatArray, order: IntAr
 
 
 @compiled
+def cover_in_order(plan: PartialPlan, slots: int, score: FloatArray, order: IntArray, minimum: float) -> None:
+    """Like `fill_in_order`, but only one user of every task is admitted."""
+    users = len(plan.station)
+    broadcasts = _broadcasts_in_use(plan)
+    covered = np.zeros(plan.members.shape[1], dtype=np.bool_)
+    for pair in order:
+        if not score[pair] > minimum:
+            break
+        b, i = pair // users, pair % users
+        task = plan.identities[i]
+        if plan.eligible[b, i] and plan.station[i] < 0 and not covered[task] and broadcasts < slots:
+            covered[task] = admit(plan, b, i)
+            broadcasts += covered[task]
+
+
+@compiled
 def fill_with_bonus(plan: PartialPlan, slots: int, score: FloatArray, reuse_bonus: float) -> None:
     """Admit pairs, each time the candidate of highest `score` (B, U), until none is left; ties by station, then user.
 
@@ -191,6 +207,8 @@ def fill_with_bonus(plan: PartialPlan, slots: int, score: FloatArray, reuse_bonu
 
 @compiled
 def fill_all(
+    first: FloatArray,
+    first_order: IntArray,
     score: FloatArray,
     order: IntArray,
     identities: IntArray,
@@ -203,13 +221,16 @@ def fill_all(
     floor: float,
     minimum: float,
 ) -> BoolArray:
-    """The users (N, B, U) admitted to N empty plans by `fill_in_order`.
+    """The users (N, B, U) admitted to N empty plans by `cover_in_order`, then `fill_in_order`.
 
-    score, order: (N, B U); identities: (N, U); eligible: (N, B, U); received_w: (N, U, B).
+    first, first_order: (N, B U), or (0, B U) to leave the first pass out; score, order: (N, B U); identities: (N, U);
+    eligible: (N, B, U); received_w: (N, U, B).
     """
     selected = np.zeros(eligible.shape, dtype=np.bool_)
     for network in range(len(eligible)):
         plan = empty_plan(identities[network], eligible[network], received_w[network], tasks, blocks, noise_w, floor)
+        if len(first) > 0:
+            cover_in_order(plan, slots, first[network], first_order[network], minimum)
         fill_in_order(plan, slots, score[network], order[network], minimum)
         for i in range(len(plan.station)):
             if plan.station[i] >= 0:

@@ -40,8 +40,11 @@ def fill_many(
     noise_w: float,
     min_sinr: float,
     minimum: float = -np.inf,
+    first: FloatArray | None = None,
 ) -> BoolArray:
     """The users (N, B, U) that N empty plans admit, the highest of `scores` (N, B, U) first, as `fill` does.
+
+    first: (N, B, U) scores by which one user of every task is admitted before all others, where given.
 
     identities: (N, U); eligible: (N, B, U) pairs that may be admitted; gains: (N, U, B); minimum: pairs that score
     no more than this are never admitted; the rest as in `Observation`.
@@ -60,7 +63,13 @@ def fill_many(
         raise ValueError("identities must be 0 or more; make users without a task ineligible and give them task 0")
     # What is never admitted goes to the end of the order, where the pass stops.
     flat = np.where(eligible, scores, -np.inf).reshape(networks, stations * users)
+    if first is None:
+        flat_first = np.zeros((0, stations * users))
+    else:
+        flat_first = np.where(eligible, dense(first, np.float64), -np.inf).reshape(networks, stations * users)
     return kernels.fill_all(
+        flat_first,
+        descending(flat_first),
         flat,
         descending(flat),
         identities,

@@ -32,9 +32,7 @@ def evaluate(
     learning: Annotated[str, typer.Option(help="surrogate, or real rounds of federated learning.")] = "surrogate",
     against: Annotated[
         list[str] | None,
-        typer.Option(
-            "--against", help=f"{', '.join(POLICIES)}, or a policy file; repeatable. All by default."
-        ),
+        typer.Option("--against", help=f"{', '.join(POLICIES)}, or a policy file; repeatable. All by default."),
     ] = None,
     calibration: Annotated[
         Path | None, typer.Option(help="Calibration file; the one of the scenario when not given.")

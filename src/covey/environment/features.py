@@ -68,8 +68,7 @@ def full_features(view: View, site: Site) -> Features:
     members, held = _by_task(view, tasks)
     announced = (members > 0).sum(axis=1)
     able = site.capable[:, view.identities].transpose(1, 0, 2)
-    # Who comes first rotates with the rounds, as in the block matching; every station knows the order.
-    order = (np.arange(stations) - view.round) % stations
+    order = view.turns(site)
     before = (order[None, :] < order[:, None]).astype(np.int64) @ site.capable.astype(np.int64)  # (B, K)
     columns = {
         "able": able,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from copy import deepcopy
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from gymnasium import spaces
@@ -17,13 +17,15 @@ from covey.environment.actions import allowed, subsets
 from covey.environment.calibration import Calibration, calibration_for
 from covey.environment.features import Features, FeatureSet, feature_names, features, state_vector
 from covey.environment.real import RealRounds
-from covey.environment.render import Moment, Window, draw, moment, to_rgb
 from covey.environment.reward import Outcome, Penalty, Rewards, rewards
 from covey.environment.rounds import Rounds, SurrogateRounds
 from covey.environment.site import Bools, Site
 from covey.errors import PolicyError, ScenarioError
 from covey.scenario import Scenario, load_scenario
 from covey.seeding import generator
+
+if TYPE_CHECKING:
+    from covey.environment.render import Camera
 
 Learning = Literal["surrogate", "real"]
 Actions = Literal["subset", "binary"]
@@ -93,7 +95,7 @@ def vector_env(
     return RealRounds(scenario, count)
 
 
-class AssociationEnv(ParallelEnv[str, Any, Any]):
+class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # PettingZoo has no type information
     """One agent per station, `bs_0` and so on; in every step each of them chooses the users it wants to serve.
 
     Plays the one network of `rounds`; the other arguments are those of `parallel_env`. An agent's reward is its share
@@ -101,6 +103,13 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):
     Masked and oversized choices are allowed: they are taken out, counted and penalised as violations. Episodes are
     truncated after the scenario's last round.
     """
+
+    metadata: ClassVar[dict[str, Any]] = {
+        "name": "covey_association_v0",
+        "render_modes": list(get_args(RenderMode)),
+        "render_fps": 2,
+        "is_parallelizable": True,
+    }
 
     def __init__(
         self,
@@ -120,12 +129,6 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):
         _check_choice("mask_in", mask_in, get_args(MaskIn))
         if render_mode is not None:
             _check_choice("render_mode", render_mode, get_args(RenderMode))
-        self.metadata: dict[str, Any] = {
-            "name": "covey_association_v0",
-            "render_modes": list(get_args(RenderMode)),
-            "render_fps": 2,
-            "is_parallelizable": True,
-        }
         self.rounds = rounds
         self.render_mode = render_mode
         self._binary, self._mask_in_obs = actions == "binary", mask_in == "obs"
@@ -146,8 +149,12 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):
         self.state_space = spaces.Box(0.0, 1.0, (states,), dtype=np.float32)
         self._seed: int | None = None
         self._drawn = 0
-        self._played: tuple[Outcome, Moment] | None = None
-        self._window = Window() if render_mode == "human" else None
+        self._camera: Camera | None = None
+        if render_mode is not None:
+            # Only here, because most environments are never drawn and matplotlib takes long to load.
+            from covey.environment.render import Camera
+
+            self._camera = Camera(rounds, penalty, window=render_mode == "human")
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
         """What an agent sees: its features of all users, one user after the other, (U F,) float32."""
@@ -168,9 +175,8 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):
         layout = self._next_layout(seed, options or {})
         self.rounds.reset([layout])
         self.agents = list(self.possible_agents)
-        self._played = None
-        if self._window is not None:
-            self.render()
+        if self._camera is not None:
+            self._camera.start()
         return self._see(dict.fromkeys(INFO_KEYS, 0.0), np.zeros(len(self.agents)))
 
     def step(
@@ -182,18 +188,19 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):
         missing = [agent for agent in self.agents if agent not in actions]
         if missing:
             raise PolicyError(f"there is no action for {', '.join(missing)}; give one for every agent in env.agents")
-        now = moment(self.rounds)
-        outcome = self.rounds.step(self._selection(actions)[None])
-        gained = rewards(outcome, now.view.samples, self.rounds.scenario.reward, self._penalty)
-        self._played = outcome, now
+        selected, samples = self._selection(actions), self.rounds.view.samples
+        if self._camera is not None:
+            self._camera.aim()
+        outcome = self.rounds.step(selected[None])
+        if self._camera is not None:
+            self._camera.shoot(outcome)
+        gained = rewards(outcome, samples, self.rounds.scenario.reward, self._penalty)
         over = self.rounds.done
         observations, infos = self._see(_numbers(outcome, gained), gained.station_violations[0])
         shares = dict(zip(self.agents, gained.stations[0].tolist(), strict=True))
         terminated, truncated = dict.fromkeys(self.agents, False), dict.fromkeys(self.agents, over)
         if over:
             self.agents = []
-        if self._window is not None:
-            self.render()
         return observations, shares, terminated, truncated, infos
 
     def state(self) -> Features:
@@ -202,24 +209,16 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):
 
     def render(self) -> NDArray[np.uint8] | None:
         """The map of the round just played, or of the start: (H, W, 3) pixels, or None in `human` mode."""
-        if self.render_mode is None:
+        if self._camera is None:
             raise ValueError("render_mode is None; make the environment with render_mode='rgb_array' or 'human'")
-        if self._played is None:
-            figure = draw(self.rounds)
-        else:
-            outcome, before = self._played
-            figure = draw(self.rounds, 0, outcome, before=before, penalty=self._penalty)
-        pixels = to_rgb(figure)
-        if self._window is None:
-            return pixels
-        self._window.show(pixels)
-        return None
+        # In `human` mode every step has already shown its round.
+        return self._camera.pixels() if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
         """Close the window and end the processes of real rounds; may be called again."""
         self.agents = []
-        if self._window is not None:
-            self._window.close()
+        if self._camera is not None:
+            self._camera.close()
         if isinstance(self.rounds, RealRounds):
             self.rounds.close()
 

@@ -87,6 +87,47 @@ def to_rgb(figure: Figure) -> NDArray[np.uint8]:
     return np.asarray(canvas.buffer_rgba())[..., :3].copy()
 
 
+class Camera:
+    """Pictures of network 0 of `rounds` while it is played: of its start, and of every round after it.
+
+    With `window` they are also shown, which is a `ScenarioError` where there is no display.
+    """
+
+    def __init__(self, rounds: Rounds, penalty: Penalty, *, window: bool) -> None:
+        self._rounds, self._penalty = rounds, penalty
+        self._window = Window() if window else None
+        self._before: Moment | None = None
+        self._outcome: Outcome | None = None
+
+    def start(self) -> None:
+        """A new episode has begun."""
+        self._before = self._outcome = None
+        self._show()
+
+    def aim(self) -> None:
+        """A round is about to be played."""
+        self._before = moment(self._rounds)
+
+    def shoot(self, outcome: Outcome) -> None:
+        """The round has been played."""
+        self._outcome = outcome
+        self._show()
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """(H, W, 3): the round just played, or the start."""
+        before = self._before if self._outcome is not None else None
+        return to_rgb(draw(self._rounds, 0, self._outcome, before=before, penalty=self._penalty))
+
+    def close(self) -> None:
+        """Close the window; may be called again."""
+        if self._window is not None:
+            self._window.close()
+
+    def _show(self) -> None:
+        if self._window is not None:
+            self._window.show(self.pixels())
+
+
 class Window:
     """A window that shows one picture after another; `ScenarioError` where there is no display."""
 

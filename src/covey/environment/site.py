@@ -84,6 +84,21 @@ class View:
         """(N, B, U): users that are available and whose task the station can run."""
         return np.asarray(site.capable[:, self.identities].transpose(1, 0, 2) & self.available[:, None, :])
 
+    def owned(self, site: Site) -> Bools:
+        """(N, B, U): eligible users whose task belongs to the station in this round.
+
+        Every task belongs to one of the stations that can run it, in turns; all stations know the order, so that
+        two stations that keep to it never choose the same user, without a word between them.
+        """
+        turn = np.where(site.capable, self.turns(site)[:, None], site.stations)
+        owner = turn.argmin(axis=0)  # (K,)
+        mine = owner[self.identities][:, None, :] == np.arange(site.stations)[None, :, None]
+        return np.asarray(mine & self.eligible(site))
+
+    def turns(self, site: Site) -> Ints:
+        """(B,): the place of each station in this round's order, which rotates as in the block matching."""
+        return np.asarray((np.arange(site.stations) - self.round) % site.stations)
+
     def observation(self, site: Site, index: int = 0) -> Observation:
         """Network `index` as a policy sees it."""
         return Observation(

@@ -6,9 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
 
 #: Share of explored choices that change the best selection instead of drawing a new one.
 _FLIP_SHARE = 0.75
+#: Utilities are of order one; this share of that, times epsilon, is added at random.
+_DISTURBANCE = 0.5
+#: Range of the mean of random utilities: from a few users in a plan to as many as fit.
+_MEANS = (-2.0, 1.0)
 
 
 def explore(
@@ -29,6 +34,22 @@ def explore(
     flipped = _first(selected ^ _first(choosable, keys, changes), rng.random(selected.shape), np.full(shape, blocks))
     explored = np.where(by_flip[..., None], flipped, fresh)
     return np.asarray(np.where(tried[..., None], explored, selected))
+
+
+def explore_utilities(lead: Floats, further: Floats, epsilon: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Utilities (n, B, U) for the guard, disturbed; a share `epsilon` of the networks gets random ones instead.
+
+    Random utilities have a random mean, so that plans of all sizes are tried.
+    """
+    count = len(lead)
+    tried = (rng.random(count) < epsilon)[:, None, None]
+    noise = rng.standard_normal((2, *lead.shape))
+    drawn = noise + rng.uniform(*_MEANS, (count, 1, 1))
+    parts = []
+    for part, disturbance, fresh in zip((lead, further), noise, drawn, strict=True):
+        changed = np.where(tried, fresh, part + epsilon * _DISTURBANCE * disturbance)
+        parts.append(np.where(np.isfinite(part), changed, -np.inf))
+    return parts[0], parts[1]
 
 
 def _first(candidates: Bools, keys: NDArray[np.float64], count: NDArray[np.int64]) -> Bools:

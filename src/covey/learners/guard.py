@@ -8,20 +8,23 @@ from numpy.typing import NDArray
 from covey.association.filling import fill_many, settle_many
 from covey.environment import Site, View
 
+Utilities = NDArray[np.float64]
+
 #: Bytes of a user's number, of a utility and of a gain in a message between stations.
 _NUMBER_BYTES, _UTILITY_BYTES, _GAIN_BYTES = 4, 4, 4
 
 
-def admit(utilities: NDArray[np.float64], view: View, site: Site) -> NDArray[np.bool_]:
+def admit(first: Utilities, further: Utilities, view: View, site: Site) -> NDArray[np.bool_]:
     """Valid selections (n, B, U) from utilities (n, B, U) of the first n networks of `view`.
 
     Pairs with positive utility are admitted from the highest down, each only if all links stay above the rate floor
-    and all broadcasts fit. Users that the block matching would then leave out are dropped, so nobody violates a rule.
+    and all broadcasts fit: one user of every task by the utility of being its `first`, then others by that of being a
+    `further` one. Users that the block matching would then leave out are dropped, so nobody violates a rule.
     """
-    count = len(utilities)
+    count = len(further)
     gains = view.gains[:count]
     selected = fill_many(
-        utilities,
+        further,
         view.identities[:count],
         view.eligible(site)[:count],
         gains,
@@ -31,6 +34,7 @@ def admit(utilities: NDArray[np.float64], view: View, site: Site) -> NDArray[np.
         noise_w=site.noise_w,
         min_sinr=site.min_sinr,
         minimum=0.0,
+        first=first,
     )
     return settle_many(
         selected,
@@ -43,13 +47,26 @@ def admit(utilities: NDArray[np.float64], view: View, site: Site) -> NDArray[np.
     )
 
 
-def exchanged_bytes(utilities: NDArray[np.float64]) -> NDArray[np.int64]:
+def first_of_tasks(selected: NDArray[np.bool_], first: Utilities, identities: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """(n, B, U): of every task's selected pairs the one with the highest utility `first`, in each network."""
+    count = len(selected)
+    score = np.where(selected, first, -np.inf)
+    leads = np.zeros(selected.shape, dtype=bool)
+    for task in range(int(identities.max(initial=0)) + 1):
+        mine = np.where((identities == task)[:, None, :], score, -np.inf).reshape(count, -1)
+        best = mine.argmax(axis=1)
+        found = np.flatnonzero(np.isfinite(mine[np.arange(count), best]))
+        leads.reshape(count, -1)[found, best[found]] = True
+    return leads
+
+
+def exchanged_bytes(first: Utilities, further: Utilities) -> NDArray[np.int64]:
     """(n,) bytes that the stations of each network send each other for one decision.
 
-    Every station sends the numbers and utilities of the users it wants, and its gain to every user that any station
-    wants; with these every station runs the same admission and reaches the same plan.
+    Every station sends the numbers and both utilities of the users it wants, and its gain to every user that any
+    station wants; with these every station runs the same admission and reaches the same plan.
     """
-    wanted = utilities > 0
-    offers = wanted.sum(axis=(1, 2)) * (_NUMBER_BYTES + _UTILITY_BYTES)
+    wanted = (first > 0) | (further > 0)
+    offers = wanted.sum(axis=(1, 2)) * (_NUMBER_BYTES + 2 * _UTILITY_BYTES)
     users = wanted.any(axis=1).sum(axis=1)
-    return np.asarray(offers + users * utilities.shape[1] * _GAIN_BYTES)
+    return np.asarray(offers + users * further.shape[1] * _GAIN_BYTES)

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from covey.environment import Rewards, Site, View, feature_names
-from covey.learners.exploration import explore
-from covey.learners.guard import admit
+from covey.learners.exploration import explore, explore_utilities
+from covey.learners.guard import admit, first_of_tasks
 from covey.learners.mixers import build_mixer
-from covey.learners.networks import AdditiveHead, Head, SubsetHead, initialise
+from covey.learners.networks import ALONE, GUARDED, VIOLATION, AdditiveHead, Head, SubsetHead, initialise
 from covey.learners.replay import Arrays
 from covey.learners.settings import LearnerSettings
 from covey.seeding import generator
@@ -50,8 +50,17 @@ def build_head(settings: LearnerSettings, site: Site) -> nn.Module:
         stations=site.stations,
         users=site.users,
         dueling=settings.dueling,
-        masked=settings.masked,
+        masked=settings.mask != "none",
     )
+
+
+def choosable(view: View, site: Site, settings: LearnerSettings) -> Bools:
+    """(N, B, U): whom each station may choose when it decides alone."""
+    if settings.mask == "owned":
+        return view.owned(site)
+    if settings.mask == "able":
+        return view.eligible(site)
+    return np.array(np.broadcast_to(view.available[:, None, :], (len(view.available), site.stations, site.users)))
 
 
 @dataclass
@@ -113,34 +122,42 @@ class Learner:
         view: View,
         features: NDArray[np.float32],
         eligible: Bools,
+        choosable: Bools,
         epsilon: float,
         guarded: int,
         rng: np.random.Generator,
-    ) -> Bools:
-        """Selections (N, B, U): the best known, explored with probability `epsilon`; the first `guarded` networks
-        pass the admission guard, which explores by disturbing the utilities instead."""
-        choosable = eligible if self.settings.masked else np.broadcast_to(view.available[:, None], eligible.shape)
+    ) -> tuple[Bools, Bools]:
+        """Selections (N, B, U): the best known of `choosable` users, explored with probability `epsilon`.
+
+        The first `guarded` networks pass the admission guard, which admits any of the `eligible`; the second array
+        tells who of them came first in its task.
+        """
         with torch.no_grad():
-            inputs, mask = torch.from_numpy(features), torch.from_numpy(eligible)
-            selected = np.array(self.head.best(inputs, mask).numpy(), dtype=bool)
-            utilities = self.head.utilities(inputs[:guarded], mask[:guarded]).numpy().astype(np.float64)
+            inputs = torch.from_numpy(features)
+            selected = np.array(self.head.best(inputs, torch.from_numpy(choosable)).numpy(), dtype=bool)
+            wanted = self.head.utilities(inputs[:guarded], torch.from_numpy(eligible[:guarded]))
+            lead, further = (part.numpy().astype(np.float64) for part in wanted)
         selected = explore(
             selected, choosable, self.site.blocks, epsilon, rng, flip=self.settings.exploration == "flip"
         )
+        first = np.zeros_like(selected)
         if guarded:
-            finite = utilities[np.isfinite(utilities)]
-            size = epsilon * (float(finite.std()) if finite.size else 0.0)
-            disturbed = utilities + size * rng.standard_normal(utilities.shape)
-            selected[:guarded] = admit(disturbed, view, self.site)[:guarded]
-        return selected
+            lead, further = explore_utilities(lead, further, epsilon, rng)
+            selected[:guarded] = admit(lead, further, view, self.site)
+            first[:guarded] = first_of_tasks(selected[:guarded], lead, view.identities[:guarded])
+        return selected, first
 
-    def rows(self, rewards: Rewards, round: int) -> Arrays:
-        """What the networks learn from: team (N,) and station (N, B) rewards without penalty, and violations."""
+    def rows(self, rewards: Rewards, next_cost: Floats, round: int) -> Arrays:
+        """What the networks learn from: team (N,) and station (N, B) rewards without penalty, and violations.
+
+        next_cost: (N,) cost before the next round, when users have announced their tasks anew.
+        """
         if self.settings.shaping:
-            # Loss saved by this round, for all rounds left: the potential -(rounds left) x cost, added and taken
-            # away, changes no ranking of policies over an episode but removes what no choice can change.
-            left = self.site.rounds - round
-            team = left * (rewards.cost_before - rewards.cost) - rewards.leakage_cost
+            # Loss saved in this round and kept in all rounds left. The potential -(rounds left) x cost, added and
+            # taken away, sums to the same for every policy over an episode, so that it changes no ranking.
+            left = self.site.rounds - round - 1
+            saved = rewards.cost_before - rewards.cost + left * (rewards.cost_before - next_cost)
+            team = saved - rewards.leakage_cost
         else:
             team = rewards.without_penalty
         shares = rewards.station_violations / np.maximum(rewards.violators, 1.0)[:, None]
@@ -161,15 +178,15 @@ class Learner:
         self.optimiser.param_groups[0]["lr"] = learning_rate
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in batch.items()}
         wanted = self._targets(tensors)
-        values = self._head(self.network).value(tensors["features"], tensors["selected"])
+        values = self._head(self.network).value(tensors["features"], tensors["selected"], tensors["first"])
         error = (self._mix(self.network, values, tensors["state"]) - wanted) ** 2
         if self.settings.split:
-            violation = error[..., 1]
+            violation = error[..., VIOLATION]
             if self.settings.credit == "station":
-                violation = (values[..., 1] - self._charged(tensors)) ** 2
+                violation = (values[..., VIOLATION] - self._charged(tensors)) ** 2
             # What is behind the guard says nothing about deciding alone, and the other way round.
             alone = tensors["alone"][:, None].float()
-            loss = _mean(error[..., 0], alone) + _mean(violation, alone) + _mean(error[..., 2], 1.0 - alone)
+            loss = _mean(error[..., ALONE], alone) + _mean(violation, alone) + _mean(error[..., GUARDED], 1.0 - alone)
         else:
             loss = error.mean()
         self.optimiser.zero_grad(set_to_none=True)
@@ -209,8 +226,10 @@ class Learner:
         target, following = self._head(self.target), tensors["next_features"]
         chooser = self._head(self.network) if self.settings.double else target
         with torch.no_grad():
-            chosen = chooser.best(following, tensors["next_eligible"])
-            value = self._mix(self.target, target.value(following, chosen), tensors["next_state"])
+            chosen = chooser.best(following, tensors["next_choosable"])
+            value = self._mix(
+                self.target, target.value(following, chosen, torch.zeros_like(chosen)), tensors["next_state"]
+            )
         return rewards + self.settings.discount * value * (~tensors["done"]).float()[:, None, None]
 
     def _scaled(self, tensors: dict[str, Tensor]) -> Tensor:

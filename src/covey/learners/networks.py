@@ -3,14 +3,15 @@
 Both answer the same questions about N networks of B stations: what is a selection worth, which selection is best,
 and how much does each user add to it. Features are (N, B, U, F), selections (N, B, U).
 
-Values have C parts. With C = 3 they are what a selection gains when stations decide alone, how much it then violates,
-and what it gains behind the guard; `price` says how much gain a violation costs. With C = 1 one value holds all.
+Values have C parts: what a selection gains when stations decide alone, how much it then violates, and what it gains
+behind the guard, where the additive head tells the first user of a task from those that join it. `price` says how much
+gain a violation costs. With C = 1 one value holds all.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -19,7 +20,8 @@ from torch.nn import functional
 
 from covey.environment import subset_numbers, subsets
 
-HeadName = Literal["additive", "subset"]
+#: Parts of a value: gain alone, violations alone, gain behind the guard; the additive head adds that of being first.
+ALONE, VIOLATION, GUARDED, FIRST = range(4)
 
 
 class Head(Protocol):
@@ -27,16 +29,17 @@ class Head(Protocol):
 
     price: Tensor
 
-    def value(self, features: Tensor, selected: Tensor) -> Tensor:
-        """(N, B, C): the parts of the value of each station's selection."""
+    def value(self, features: Tensor, selected: Tensor, first: Tensor) -> Tensor:
+        """(N, B, C): the parts of the value of each station's selection; first: (N, B, U) first users of a task."""
         ...
 
     def best(self, features: Tensor, eligible: Tensor) -> Tensor:
         """(N, B, U) bool: each station's selection of highest value, of eligible users and at most R."""
         ...
 
-    def utilities(self, features: Tensor, eligible: Tensor) -> Tensor:
-        """(N, B, U): what serving each user gains where no rule is broken, -inf where that is never wanted."""
+    def utilities(self, features: Tensor, eligible: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, B, U) twice: what serving each user gains behind the guard as the first of its task, and as a further
+        one; -inf where that is never wanted."""
         ...
 
 
@@ -64,35 +67,46 @@ class AdditiveHead(nn.Module):
 
     def __init__(self, inputs: int, hidden: int, blocks: int, parts: int) -> None:
         super().__init__()
-        self.blocks = blocks
+        self.blocks, self.parts = blocks, parts
         self.register_buffer("price", torch.ones(()))
+        outputs = 1 if parts == 1 else parts + 1
         self.encode = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
         self.score_user = nn.Linear(hidden, hidden)
         self.score_all = nn.Linear(2 * hidden, hidden)
-        self.score = nn.Linear(hidden, parts)
-        self.base = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, parts))
+        self.score = nn.Linear(hidden, outputs)
+        self.base = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Values of users (N, B, U, C) and of selecting nobody (N, B, C)."""
+        """Values of users (N, B, U, C or C + 1) and of selecting nobody (N, B, ...)."""
         code = self.encode(features)
         everyone = torch.cat([code.mean(dim=-2), code.amax(dim=-2)], dim=-1)
         mixed = functional.relu(self.score_user(code) + self.score_all(everyone).unsqueeze(-2))
         return self.score(mixed), self.base(everyone)
 
-    def value(self, features: Tensor, selected: Tensor) -> Tensor:
+    def value(self, features: Tensor, selected: Tensor, first: Tensor) -> Tensor:
         """(N, B, C): base plus the values of the selected users."""
         values, base = self(features)
-        return torch.as_tensor(base + (values * selected.unsqueeze(-1)).sum(dim=-2))
+        total = base + (values * selected.unsqueeze(-1)).sum(dim=-2)
+        if self.parts == 1:
+            return torch.as_tensor(total)
+        # The last part is what a first user gains beyond a further one.
+        bonus = (values[..., FIRST] * first).sum(dim=-1)
+        guarded = total[..., GUARDED] + bonus
+        return torch.stack([total[..., ALONE], total[..., VIOLATION], guarded], dim=-1)
 
     def best(self, features: Tensor, eligible: Tensor) -> Tensor:
         """(N, B, U) bool: the R eligible users of highest positive value."""
         values, _ = self(features)
         return top(combine(values, self.price).masked_fill(~eligible, -math.inf), self.blocks)
 
-    def utilities(self, features: Tensor, eligible: Tensor) -> Tensor:
-        """(N, B, U): gain of each eligible user behind the guard, -inf for the others."""
+    def utilities(self, features: Tensor, eligible: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, B, U) twice: gain of each eligible user behind the guard, as the first of its task and as another."""
         values, _ = self(features)
-        return torch.as_tensor(values[..., -1].masked_fill(~eligible, -math.inf))
+        if self.parts == 1:
+            same = values[..., 0].masked_fill(~eligible, -math.inf)
+            return same, same
+        further = values[..., GUARDED].masked_fill(~eligible, -math.inf)
+        return further + values[..., FIRST], further
 
 
 def top(utilities: Tensor, blocks: int) -> Tensor:
@@ -147,8 +161,8 @@ class SubsetHead(nn.Module):
             values = values + torch.bmm(code, self.base_stack).unsqueeze(-2)
         return torch.as_tensor(values.transpose(0, 1))
 
-    def value(self, features: Tensor, selected: Tensor) -> Tensor:
-        """(N, B, C): the value of each station's subset."""
+    def value(self, features: Tensor, selected: Tensor, first: Tensor) -> Tensor:
+        """(N, B, C): the value of each station's subset; it holds who comes first already."""
         number = torch.from_numpy(subset_numbers(selected.numpy().astype(bool), self.blocks))
         index = number[..., None, None].expand(-1, -1, 1, self.parts)
         return torch.as_tensor(self(features).gather(-2, index).squeeze(-2))
@@ -158,8 +172,8 @@ class SubsetHead(nn.Module):
         values = self._allowed(combine(self(features), self.price), eligible)
         return self.table[values.argmax(dim=-1)] > 0
 
-    def utilities(self, features: Tensor, eligible: Tensor) -> Tensor:
-        """(N, B, U): what the subset of highest gain loses without each of its users, -inf for users outside it.
+    def utilities(self, features: Tensor, eligible: Tensor) -> tuple[Tensor, Tensor]:
+        """(N, B, U) twice the same: what the subset of highest gain loses without each of its users, else -inf.
 
         A user whose loss would not lower the gain still counts as wanted, with a utility just above 0.
         """
@@ -169,7 +183,8 @@ class SubsetHead(nn.Module):
         without = selected.unsqueeze(-2) & ~torch.eye(users, dtype=torch.bool)  # (N, B, U, U): row i drops user i
         rest = values.gather(-1, torch.from_numpy(subset_numbers(without.numpy(), self.blocks)))
         loss = (values.amax(dim=-1, keepdim=True) - rest).clamp_min(1e-6)
-        return torch.as_tensor(loss.masked_fill(~selected, -math.inf))
+        wanted = loss.masked_fill(~selected, -math.inf)
+        return wanted, wanted
 
     def _allowed(self, values: Tensor, eligible: Tensor) -> Tensor:
         """Values (N, B, A) with -inf for subsets that the station may not take."""

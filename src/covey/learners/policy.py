@@ -19,7 +19,7 @@ from covey.environment import Site, View, features
 from covey.environment.site import Bools
 from covey.errors import PolicyError
 from covey.learners.guard import admit, exchanged_bytes
-from covey.learners.learner import build_head
+from covey.learners.learner import build_head, choosable
 from covey.learners.networks import Head
 from covey.learners.settings import LearnerSettings
 from covey.scenario import Scenario
@@ -66,31 +66,21 @@ class LearnedPolicy:
         """The selection (B, U)."""
         site = self._site(observation)
         view = _one(observation)
-        utilities, selected = self._decide(view, site)
-        if self.way == "guarded":
-            self.exchanged.append(int(exchanged_bytes(utilities)[0]))
-            return np.asarray(admit(utilities, view, site)[0])
-        self.exchanged.append(0)
-        return np.asarray(selected[0])
+        return np.asarray(self.select(view, site)[0])
 
     def select(self, view: View, site: Site) -> Bools:
         """Selections (N, B, U) of many networks at once."""
-        utilities, selected = self._decide(view, site)
-        if self.way == "guarded":
-            self.exchanged += exchanged_bytes(utilities).tolist()
-            return admit(utilities, view, site)
-        self.exchanged += [0] * len(selected)
-        return selected
-
-    def _decide(self, view: View, site: Site) -> tuple[np.ndarray[Any, np.dtype[np.float64]], Bools]:
-        """Utilities for the guard, or selections of stations that decide alone; the other one is empty."""
         head = self._head(site)
         with torch.no_grad():
             inputs = torch.from_numpy(features(view, site, self.settings.features))
-            eligible = torch.from_numpy(view.eligible(site))
-            if self.way == "guarded":
-                return head.utilities(inputs, eligible).numpy().astype(np.float64), np.zeros(0, dtype=bool)
-            return np.zeros(0), np.array(head.best(inputs, eligible).numpy(), dtype=bool)
+            if self.way == "alone":
+                self.exchanged += [0] * len(view.identities)
+                allowed = torch.from_numpy(choosable(view, site, self.settings))
+                return np.array(head.best(inputs, allowed).numpy(), dtype=bool)
+            wanted = head.utilities(inputs, torch.from_numpy(view.eligible(site)))
+            first, further = (part.numpy().astype(np.float64) for part in wanted)
+        self.exchanged += exchanged_bytes(first, further).tolist()
+        return admit(first, further, view, site)
 
     def _head(self, site: Site) -> Head:
         key = (self.way, site.blocks)

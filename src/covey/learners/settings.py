@@ -33,7 +33,7 @@ class LearnerSettings(BaseModel):
     features: Literal["full", "paper"] = Field(
         "full", description="What a station knows of each user: everything it has, or tasks and distances only."
     )
-    epochs: Count = Field(200, description="Epochs; in each, every network plays one episode.")
+    epochs: Count = Field(120, description="Epochs; in each, every network plays one episode.")
     networks: Count = Field(32, description="Networks that are played side by side, each with a new layout per epoch.")
     updates: Annotated[int, Field(ge=0)] = Field(30, description="Gradient steps per epoch.")
     batch: Count = Field(128, description="Transitions in a gradient step.")
@@ -49,10 +49,16 @@ class LearnerSettings(BaseModel):
     double: bool = Field(True, description="Choose the next action with the learning network, value it with the other.")
     hidden: Count = Field(64, description="Width of the hidden layers.")
     dueling: bool = Field(True, description="Subset head: all subsets share a base value.")
-    masked: bool = Field(True, description="Never choose a user whose task the station cannot run.")
+    mask: Literal["owned", "able", "none"] = Field(
+        "owned",
+        description=(
+            "Whom a station may choose alone: users of the tasks that are its own in this round (they take turns), of"
+            " all tasks it can run, or anybody, as in the paper."
+        ),
+    )
     epsilon_start: Share = Field(1.0, description="Share of explored choices at the start.")
-    epsilon_end: Share = Field(0.02, description="Share of explored choices in the end.")
-    epsilon_share: Positive = Field(0.5, description="Share of all epochs over which exploration falls.")
+    epsilon_end: Share = Field(0.05, description="Share of explored choices in the end.")
+    epsilon_share: Positive = Field(0.3, description="Share of all epochs over which exploration falls.")
     exploration: Literal["flip", "uniform"] = Field(
         "flip", description="Explore by changing one or two users of the best choice, or by a random subset."
     )
@@ -62,15 +68,13 @@ class LearnerSettings(BaseModel):
     shaping: bool = Field(
         True, description="Learn from what the round improved for all rounds left, instead of the reward itself."
     )
-    split: bool = Field(
-        True, description="Learn gains and violations apart, so that the guard can rank by gains."
-    )
+    split: bool = Field(True, description="Learn gains and violations apart, so that the guard can rank by gains.")
     credit: Literal["team", "station"] = Field(
         "station",
         description="Split: stations learn violations from the team's number, or each from those charged to it.",
     )
     penalty_weight: Positive = Field(
-        1.0,
+        0.5,
         description=(
             "Split: price of a violating user when deciding alone, in penalty units. Not split: weight of"
             " log(1 + penalty in units) against the normalised rest of the reward."
@@ -80,7 +84,7 @@ class LearnerSettings(BaseModel):
     iql_reward: Literal["shared", "local"] = Field(
         "shared", description="What independent stations learn from: the team's reward, or their own share of it."
     )
-    validate_every: Count = Field(20, description="Epochs between validations on layouts of their own.")
+    validate_every: Count = Field(10, description="Epochs between validations on layouts of their own.")
     validation: Count = Field(32, description="Layouts of a validation.")
 
     @property
@@ -113,7 +117,7 @@ LITERAL: dict[str, object] = {
     "target_rate": 1.0,
     "double": False,
     "dueling": False,
-    "masked": False,
+    "mask": "none",
     "exploration": "uniform",
     "guarded_share": 0.0,
     "shaping": False,

@@ -22,7 +22,7 @@ from covey.environment import (
     vector_env,
 )
 from covey.learners.guard import admit
-from covey.learners.learner import Learner
+from covey.learners.learner import Learner, choosable
 from covey.learners.replay import Arrays, Replay
 from covey.learners.settings import LearnerSettings
 from covey.scenario import Scenario
@@ -120,20 +120,23 @@ class Trainer:
         view = rounds.reset(seeds)
         totals = _Totals(len(seeds))
         parts: list[Arrays] = []
+        earned: list[Rewards] = []
         seen = self._see(view)
         while not rounds.done:
-            selected = self.learner.act(view, seen["features"], seen["eligible"], epsilon, guarded, rng)
+            selected, first = self.learner.act(
+                view, seen["features"], view.eligible(site), seen["choosable"], epsilon, guarded, rng
+            )
             outcome = rounds.step(selected)
             gained = rewards(outcome, view.samples, self.scenario.reward, settings.penalty)
             scored = rewards(outcome, view.samples, self.scenario.reward)
             totals.add(scored, outcome)
-            learned = self.learner.rows(gained, view.round)
+            earned.append(gained)
             view = rounds.view
             following = self._see(view)
             part: Arrays = {
                 **seen,
-                **learned,
                 "selected": selected,
+                "first": first,
                 "alone": np.arange(len(seeds)) >= guarded,
                 "done": np.full(len(seeds), rounds.done),
             }
@@ -141,13 +144,17 @@ class Trainer:
                 part |= {f"next_{name}": array for name, array in following.items()}
             parts.append(part)
             seen = following
+        for index, gained in enumerate(earned):
+            # What the next round starts from; after the last, what this one ended with.
+            cost = earned[index + 1].cost_before if index + 1 < len(earned) else gained.cost
+            parts[index] |= self.learner.rows(gained, cost, index)
         return totals.episode(site.rounds), {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
     def _see(self, view: View) -> Arrays:
         site = self.rounds.site
         return {
             "features": features(view, site, self.settings.features),
-            "eligible": view.eligible(site),
+            "choosable": choosable(view, site, self.settings),
             "state": state_vector(view, site),
         }
 
@@ -187,11 +194,13 @@ def evaluate_head(
     while not rounds.done:
         with torch.no_grad():
             inputs = torch.from_numpy(features(view, site, learner.settings.features))
-            eligible = torch.from_numpy(view.eligible(site))
             if guarded:
-                selected = admit(learner.head.utilities(inputs, eligible).numpy().astype(np.float64), view, site)
+                wanted = learner.head.utilities(inputs, torch.from_numpy(view.eligible(site)))
+                first, further = (part.numpy().astype(np.float64) for part in wanted)
+                selected = admit(first, further, view, site)
             else:
-                selected = np.array(learner.head.best(inputs, eligible).numpy(), dtype=bool)
+                allowed = torch.from_numpy(choosable(view, site, learner.settings))
+                selected = np.array(learner.head.best(inputs, allowed).numpy(), dtype=bool)
         outcome = rounds.step(selected)
         totals.add(rewards(outcome, view.samples, scenario.reward), outcome)
         view = rounds.view

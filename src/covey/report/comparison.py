@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.figure import Figure
+from rich import box
 from rich.table import Table
 
 from covey.evaluation import Comparison, mean_interval
@@ -59,32 +60,25 @@ def comparison_table(comparison: Comparison) -> Table:
     table = Table(
         title=f"{comparison.scenario}, {len(comparison.seeds)} layouts, {comparison.learning} rounds; 95 % intervals",
         title_justify="left",
+        box=box.SIMPLE,
+        padding=(0, 1),
     )
-    table.add_column("policy", style="bold")
-    for heading in ("reward", f"against {reference}", "in %", "violators", "served", "loss", "ms", "bytes"):
-        table.add_column(heading, justify="right")
+    table.add_column("policy", style="bold", no_wrap=True)
+    for heading in ("reward", f"vs {reference}, %", "viol.", "served", "loss", "ms", "bytes"):
+        table.add_column(heading, justify="right", no_wrap=True)
     for result in comparison.results:
         reward = mean_interval(result.reward)
-        cells = [result.policy, f"{reward.value:,.0f} ± {reward.half_width:,.0f}"]
-        if result.policy == reference:
-            cells += ["", ""]
-        else:
-            change, share = (
-                comparison.difference(result.policy, reference),
-                comparison.relative(result.policy, reference),
-            )
-            cells += [
-                f"{change.value:+,.0f} ± {change.half_width:,.0f}",
-                f"{share.value:+.1f} ± {share.half_width:.1f}",
-            ]
-        cells += [
+        share = comparison.relative(result.policy, reference)
+        table.add_row(
+            result.policy,
+            f"{reward.value:,.0f} ±{reward.half_width:,.0f}",
+            "" if result.policy == reference else f"{share.value:+.1f} ±{share.half_width:.1f}",
             f"{result.violators.mean():.2f}",
             f"{result.served.mean():.1f}",
             f"{result.final_loss.mean():.3f}",
             f"{result.decision_ms:.2f}",
             f"{result.bytes:,.0f}",
-        ]
-        table.add_row(*cells)
+        )
     return table
 
 

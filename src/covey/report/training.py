@@ -73,6 +73,7 @@ def _violations(axes: Axes, epochs: NDArray[np.int64], column: Any) -> None:
             colour = OKABE_ITO[index]
             axes.plot(epochs, values, color=colour, linewidth=1.0, label=_KIND_NAMES[kind])
     axes.set(title="Violating users per episode, while exploring", xlabel="epoch")
-    axes.set_yscale("symlog", linthresh=1.0)
+    if column("violators").max() > 20:
+        axes.set_yscale("symlog", linthresh=1.0)
     axes.set_ylim(0, None)
     axes.legend()

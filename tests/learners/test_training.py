@@ -88,7 +88,7 @@ def test_another_training_is_not_continued(quick: Scenario, tmp_path: Path) -> N
 
 def test_one_station_makes_dpvd_and_iql_equal() -> None:
     scenario = load_scenario("quick", ["network.stations=1", "network.tasks_per_station=4"])
-    together, alone = (run(trainer(scenario, algorithm=name)) for name in ("dpvd", "iql"))
+    together, alone = (run(trainer(scenario, algorithm=name, credit="team")) for name in ("dpvd", "iql"))
     assert torch.equal(weights(together), weights(alone))
 
 

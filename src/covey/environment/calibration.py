@@ -22,6 +22,7 @@ from covey.environment.surrogate import Constants, composition, learn, recursion
 from covey.errors import ScenarioError
 from covey.scenario import Scenario
 from covey.scenario.load import scenario_from_dict
+from covey.seeding import generator
 from covey.simulation import Simulation
 from covey.simulation.storage import write_atomically
 
@@ -31,6 +32,8 @@ SHIPPED = Path(__file__).parent / "calibrations"
 FIRST_SEED = 1000
 #: Every so many runs one is kept out of the fit to measure its error.
 _HELD_OUT_EVERY = 4
+#: Errors drawn for every real announcement when their spread is fitted.
+_JUDGEMENTS = 20
 
 
 @dataclass(frozen=True)
@@ -301,7 +304,25 @@ def _constants(traces: Sequence[Trace], tasks: int) -> Constants:
         noise=float(noisy / scale),
         ceiling=float(max(trace.losses.max() for trace in traces)),
         offset_std=float(np.sqrt(np.mean([_offset_variance(trace, tasks) for trace in traces]))),
+        judgement_std=_judgement_std(traces),
     )
+
+
+def _judgement_std(traces: Sequence[Trace]) -> float:
+    """Spread of the error that makes users announce their best model as rarely as they really do.
+
+    Found by bisection, with the same standard normal errors for every candidate.
+    """
+    losses = np.concatenate([trace.losses[1:-1].reshape(-1, trace.losses.shape[2]) for trace in traces])
+    announced = np.concatenate([trace.identities[1:].ravel() for trace in traces])
+    real = float(np.mean(losses.argmin(axis=1) == announced))
+    errors = generator(0, "surrogate").standard_normal((_JUDGEMENTS, *losses.shape))
+    low, high = 0.0, float(np.ptp(losses))
+    for _ in range(40):
+        middle = (low + high) / 2
+        right = np.mean((losses + middle * errors).argmin(axis=2) == losses.argmin(axis=1))
+        low, high = (middle, high) if right > real else (low, middle)
+    return low
 
 
 def _offset_variance(trace: Trace, tasks: int) -> float:

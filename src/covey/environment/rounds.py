@@ -17,6 +17,7 @@ from covey.environment.surrogate import announced, learn
 from covey.learning import random_identities
 from covey.radio import Channel, build_mobility, distances, place
 from covey.scenario import Scenario
+from covey.scenario.schema import Reward
 from covey.seeding import generator
 
 
@@ -70,6 +71,15 @@ class _Layouts:
     offsets: Floats
 
 
+@dataclass(frozen=True)
+class _Step:
+    """What the last round started from: losses (N, G, K), and whom it served, (N, U)."""
+
+    view: View
+    losses: Floats
+    served: Bools
+
+
 class SurrogateRounds:
     """N networks whose learning is the surrogate; layouts, sizes, groups and walks are those of real runs.
 
@@ -85,6 +95,7 @@ class SurrogateRounds:
         self._mobility = build_mobility(scenario.mobility, scenario.network.area_m)
         self._oracle = scenario.clustering.rule == "oracle"
         self._layouts: _Layouts | None = None
+        self._last: _Step | None = None
 
     def reset(self, seeds: Sequence[int]) -> View:
         """Start one network per seed."""
@@ -105,7 +116,7 @@ class SurrogateRounds:
             channels=[Channel(scenario.radio, network.min_distance_m, seed) for seed in seeds],
             offsets=np.stack([self._draw(seed, network.users, 0.0, self._constants.offset_std) for seed in seeds]),
         )
-        self._round = 0
+        self._round, self._last = 0, None
         constants = self._constants
         # Streams of users and of models are apart, so that more users do not change the models.
         self._losses = np.stack(
@@ -141,6 +152,7 @@ class SurrogateRounds:
     def step(self, selected: Bools) -> Outcome:
         """Play a round in which the stations select these users, (N, B, U)."""
         layouts, view, site = self._started(), self.view, self.site
+        self._last = None
         plans = project_many(
             selected & view.available[:, None, :],
             view.identities,
@@ -155,8 +167,9 @@ class SurrogateRounds:
             first_station=np.full(self.count, self._round % site.stations),
         )
         served = plans.station >= 0
-        noise_std, leakage = self._noise(view, served)
+        noise_std, leakage = self._noise(view.identities, view.samples, served)
         before = self._user_losses(view)
+        self._last = _Step(view, self._losses, served)
         self._losses = learn(
             self._constants,
             self._losses,
@@ -183,33 +196,68 @@ class SurrogateRounds:
         self._view = self._look()
         return outcome
 
+    def marginal_gains(self, weights: Reward) -> tuple[Floats, Bools]:
+        """What serving each user was worth in the last round, and who is or would be the only one of its task, (N, U).
+
+        The worth of a user is the difference that serving it makes, all others as they were: in this round's reward
+        without penalty, and, through the models it leaves, in the costs before the next round times the rounds left.
+        """
+        if self._last is None:
+            raise ValueError("no round has been played yet; call step first")
+        view, losses, served = self._last.view, self._last.losses, self._last.served
+        users = served.shape[1]
+        toggled = served[:, None, :] ^ np.eye(users, dtype=bool)  # (N, U, U): row i serves user i or not, the other way
+        base = self._worth(view, losses, served, np.arange(self.count), weights)
+        rows = np.repeat(np.arange(self.count), users)
+        other = self._worth(view, losses, toggled.reshape(-1, users), rows, weights).reshape(served.shape)
+        same_task = view.identities[:, :, None] == view.identities[:, None, :]
+        others = (same_task & served[:, None, :] & ~np.eye(users, dtype=bool)).sum(axis=2)
+        return np.where(served, base[:, None] - other, other - base[:, None]), others == 0
+
+    def _worth(self, view: View, losses: Floats, served: Bools, rows: Ints, weights: Reward) -> Floats:
+        """(M,) reward without penalty and next costs for all rounds left, if network `rows[m]` served `served[m]`."""
+        layouts = self._started()
+        groups, identities, samples = layouts.groups[rows], view.identities[rows], view.samples[rows]
+        noise_std, leakage = self._noise(identities, samples, served)
+        after = learn(self._constants, losses[rows], groups, identities, samples, served, noise_std)
+        # The same errors of judgement as without the change, so that only what serving the user does is counted.
+        errors = self._judgement(layouts)[rows]
+        following = groups if self._oracle else announced(after, groups, layouts.offsets[rows] + errors)
+        users, left = served.shape[1], self.site.rounds - view.round - 1
+        cost, next_cost = (_cost(after, groups, tasks, samples) / users for tasks in (identities, following))
+        return np.asarray(-cost - left * next_cost - weights.leakage_weight * leakage.sum(axis=1) / users)
+
     def _started(self) -> _Layouts:
         if self._layouts is None:
             raise ValueError("the networks have not been started; call reset first")
         return self._layouts
 
-    def _noise(self, view: View, served: Bools) -> tuple[Floats, Floats]:
-        """Noise levels and leakage, (N, U) each; the tasks of all networks are solved as one problem."""
-        privacy, tasks = self.scenario.privacy, self.site.tasks
+    def _noise(self, identities: Ints, samples: Ints, served: Bools) -> tuple[Floats, Floats]:
+        """Noise levels and leakage, (M, U) each; the tasks of all networks are solved as one problem."""
+        privacy, tasks, count = self.scenario.privacy, self.site.tasks, len(served)
         if privacy.noise == "off":
             return np.zeros(served.shape), np.zeros(served.shape)
-        task = np.where(served, view.identities + tasks * np.arange(self.count)[:, None], -1)
-        levels = noise_levels(
-            view.samples.ravel(), task.ravel(), privacy.v_max, privacy.n_min, tasks=tasks * self.count
-        )
+        task = np.where(served, identities + tasks * np.arange(count)[:, None], -1)
+        levels = noise_levels(samples.ravel(), task.ravel(), privacy.v_max, privacy.n_min, tasks=tasks * count)
         std = levels.std.reshape(served.shape)
-        leakage = np.divide(1.0, (view.samples * std) ** 2, out=np.zeros(served.shape), where=served)
+        leakage = np.divide(1.0, (samples * std) ** 2, out=np.zeros(served.shape), where=served)
         return std, leakage
 
     def _user_losses(self, view: View) -> Floats:
         """(N, U) loss of each user on its announced task's model."""
         own = np.take_along_axis(self._losses, self._started().groups[:, :, None], axis=1)
-        return np.take_along_axis(own, view.identities[:, :, None], axis=2)[:, :, 0]
+        return np.asarray(np.take_along_axis(own, view.identities[:, :, None], axis=2)[:, :, 0])
 
     def _draw(self, seed: int, rows: int, mean: float, std: float, models: int = 0) -> Floats:
         """(rows, K) normal numbers of a network; losses are not negative."""
         drawn = generator(seed, "surrogate", user=models).normal(mean, std, (rows, self.scenario.network.tasks))
         return np.maximum(drawn, 0.0) if models else drawn
+
+    def _judgement(self, layouts: _Layouts) -> Floats:
+        """(N, U, K): errors with which users compare their losses in this round."""
+        shape, std = (layouts.groups.shape[1], self.scenario.network.tasks), self._constants.judgement_std
+        streams = (generator(seed, "surrogate", user=2, round=self._round) for seed in layouts.seeds)
+        return np.stack([rng.normal(0.0, std, shape) for rng in streams])
 
     def _move(self) -> None:
         layouts, step_s = self._started(), self.scenario.mobility.round_s
@@ -230,7 +278,7 @@ class SurrogateRounds:
                 [random_identities(network.users, network.tasks, generator(seed, "identity")) for seed in layouts.seeds]
             )
         else:
-            identities = announced(self._losses, layouts.groups, layouts.offsets)
+            identities = announced(self._losses, layouts.groups, layouts.offsets + self._judgement(layouts))
         last = self._view
         pairs = zip(layouts.users_m, layouts.stations_m, layouts.channels, strict=True)
         gains = [channel.gains(users_m, stations_m, self._round) for users_m, stations_m, channel in pairs]
@@ -243,3 +291,9 @@ class SurrogateRounds:
             available=np.ones(identities.shape, dtype=bool),
             kept=np.zeros(identities.shape, dtype=bool) if last is None else last.identities == identities,
         )
+
+
+def _cost(losses: Floats, groups: Ints, tasks: Ints, samples: Ints) -> Floats:
+    """(M,) losses summed over all samples, from losses (M, G, K) and users' groups, tasks and samples (M, U)."""
+    own = np.take_along_axis(losses, groups[:, :, None], axis=1)
+    return np.asarray((samples * np.take_along_axis(own, tasks[:, :, None], axis=2)[:, :, 0]).sum(axis=1))

@@ -7,7 +7,8 @@ of the group's own samples that did not, and by the noise n of the mean update:
     L <- L - rate (L - floor) + w^2 (wrong + wrong_slope L) + missing m^2 + noise n
 
 which is the form of the one-step bound with its error split into wrong and missing users. A task that nobody serves
-keeps its model. A user announces the task whose model fits it best: its group's losses plus an offset of its own.
+keeps its model. A user announces the task whose model seems to fit it best: its group's losses plus an offset of its
+own and the error of judging by a sample, new in every round.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ class Constants:
     """Fitted constants of the surrogate.
 
     start, start_std: mean and spread of the untrained models' losses; rate, floor, wrong, wrong_slope, missing, noise:
-    of the recursion; ceiling: the largest loss seen; offset_std: spread of a user's losses around its group's.
+    of the recursion; ceiling: the largest loss seen; offset_std: spread of a user's losses around its group's;
+    judgement_std: spread of the error with which users compare their losses.
     """
 
     start: float
@@ -38,6 +40,7 @@ class Constants:
     noise: float
     ceiling: float
     offset_std: float
+    judgement_std: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from covey.association.filling import fill_many, settle_many
 from covey.environment import Site, View
 
+#: Relative bonus of a user's strongest station, in proportion to its share of the user's gain.
+_STRONGEST = 0.5
+
 Utilities = NDArray[np.float64]
 
 #: Bytes of a user's number, of a utility and of a gain in a message between stations.
@@ -23,6 +26,9 @@ def admit(first: Utilities, further: Utilities, view: View, site: Site) -> NDArr
     """
     count = len(further)
     gains = view.gains[:count]
+    # Serving a user is worth the same at any station; at its strongest one it disturbs the others least.
+    share = (gains / np.maximum(gains.sum(axis=2, keepdims=True), 1e-300)).transpose(0, 2, 1)
+    first, further = (np.where(part > 0, part * (1.0 + _STRONGEST * share), part) for part in (first, further))
     selected = fill_many(
         further,
         view.identities[:count],

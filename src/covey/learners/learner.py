@@ -19,7 +19,7 @@ from covey.environment import Rewards, Site, View, feature_names
 from covey.learners.exploration import explore, explore_utilities
 from covey.learners.guard import admit, first_of_tasks
 from covey.learners.mixers import build_mixer
-from covey.learners.networks import ALONE, GUARDED, VIOLATION, AdditiveHead, Head, SubsetHead, initialise
+from covey.learners.networks import ALONE, FIRST, GUARDED, VIOLATION, AdditiveHead, Head, SubsetHead, initialise
 from covey.learners.replay import Arrays
 from covey.learners.settings import LearnerSettings
 from covey.seeding import generator
@@ -147,10 +147,11 @@ class Learner:
             first[:guarded] = first_of_tasks(selected[:guarded], lead, view.identities[:guarded])
         return selected, first
 
-    def rows(self, rewards: Rewards, next_cost: Floats, round: int) -> Arrays:
+    def rows(self, rewards: Rewards, next_cost: Floats, round: int, marginal: Floats | None = None) -> Arrays:
         """What the networks learn from: team (N,) and station (N, B) rewards without penalty, and violations.
 
-        next_cost: (N,) cost before the next round, when users have announced their tasks anew.
+        next_cost: (N,) cost before the next round, when users have announced their tasks anew; marginal: (N, U) what
+        each user was worth, where that is learned from.
         """
         if self.settings.shaping:
             # Loss saved in this round and kept in all rounds left. The potential -(rounds left) x cost, added and
@@ -164,7 +165,10 @@ class Learner:
         own = rewards.stations + rewards.penalty[:, None] * shares
         if self.settings.shaping:
             own = own + rewards.cost_before[:, None] / self.site.stations
-        self.team.add(team)
+        if marginal is None:
+            self.team.add(team)
+        else:
+            self.team.add(marginal)
         self.own.add(own)
         return {
             "team": team,
@@ -177,18 +181,7 @@ class Learner:
         """One gradient step on a batch of transitions; the loss before it."""
         self.optimiser.param_groups[0]["lr"] = learning_rate
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in batch.items()}
-        wanted = self._targets(tensors)
-        values = self._head(self.network).value(tensors["features"], tensors["selected"], tensors["first"])
-        error = (self._mix(self.network, values, tensors["state"]) - wanted) ** 2
-        if self.settings.split:
-            violation = error[..., VIOLATION]
-            if self.settings.credit == "station":
-                violation = (values[..., VIOLATION] - self._charged(tensors)) ** 2
-            # What is behind the guard says nothing about deciding alone, and the other way round.
-            alone = tensors["alone"][:, None].float()
-            loss = _mean(error[..., ALONE], alone) + _mean(violation, alone) + _mean(error[..., GUARDED], 1.0 - alone)
-        else:
-            loss = error.mean()
+        loss = self._loss(tensors)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.network.parameters(), _MAX_NORM)
@@ -198,6 +191,39 @@ class Learner:
             self._head(network).price.fill_(self._price())
         self._follow()
         return float(loss.detach())
+
+    def _loss(self, tensors: dict[str, Tensor]) -> Tensor:
+        """Squared errors of the values, each part where it applies."""
+        if "marginal" in tensors:
+            return self._marginal_loss(tensors)
+        values = self._head(self.network).value(tensors["features"], tensors["selected"], tensors["first"])
+        error = (self._mix(self.network, values, tensors["state"]) - self._targets(tensors)) ** 2
+        if not self.settings.split:
+            return error.mean()
+        violation = error[..., VIOLATION]
+        if self.settings.charge == "station":
+            violation = (values[..., VIOLATION] - self._charged(tensors)) ** 2
+        # What is behind the guard says nothing about deciding alone, and the other way round.
+        alone = tensors["alone"][:, None].float()
+        return _mean(error[..., ALONE], alone) + _mean(violation, alone) + _mean(error[..., GUARDED], 1.0 - alone)
+
+    def _marginal_loss(self, tensors: dict[str, Tensor]) -> Tensor:
+        """Squared errors of every eligible user's gain against what serving it was worth, and of violations.
+
+        Alone, a user's gain does not know of others; behind the guard, the first of a task has one of its own.
+        """
+        head = cast(AdditiveHead, self._head(self.network))
+        values, base = head(tensors["features"])
+        worth = (tensors["marginal"] / self.team.std).float()[:, None, :]
+        eligible, sole = tensors["eligible"], tensors["sole"][:, None, :]
+        lead = values[..., GUARDED] + values[..., FIRST]
+        violation = base[..., VIOLATION] + (values[..., VIOLATION] * tensors["selected"]).sum(dim=-1)
+        return (
+            _mean((values[..., ALONE] - worth) ** 2, eligible)
+            + _mean((lead - worth) ** 2, eligible & sole)
+            + _mean((values[..., GUARDED] - worth) ** 2, eligible & ~sole)
+            + _mean((violation - self._charged(tensors)) ** 2, tensors["alone"][:, None])
+        )
 
     def _follow(self) -> None:
         """Move the target a little towards the learning network."""
@@ -263,6 +289,7 @@ class Learner:
         return self.settings.penalty_weight * self.penalty_unit / moments.std
 
 
-def _mean(errors: Tensor, weights: Tensor) -> Tensor:
-    """Mean of errors (N, m) over rows of weight 1, of weights (N, 1); 0 when there is none."""
-    return (errors * weights).sum() / (weights.sum() * errors.shape[1]).clamp_min(1.0)
+def _mean(errors: Tensor, where: Tensor) -> Tensor:
+    """Mean of errors over the places, or rows, that count; 0 when there is none."""
+    weights = where.float().expand_as(errors)
+    return (errors * weights).sum() / weights.sum().clamp_min(1.0)

@@ -5,7 +5,7 @@ and how much does each user add to it. Features are (N, B, U, F), selections (N,
 
 Values have C parts: what a selection gains when stations decide alone, how much it then violates, and what it gains
 behind the guard, where the additive head tells the first user of a task from those that join it. `price` says how much
-gain a violation costs. With C = 1 one value holds all.
+gain a violation costs, `caution` how much a further user must gain to be wanted. With C = 1 one value holds all.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ class Head(Protocol):
     """What a learner needs of a value network."""
 
     price: Tensor
+    caution: Tensor
 
     def value(self, features: Tensor, selected: Tensor, first: Tensor) -> Tensor:
         """(N, B, C): the parts of the value of each station's selection; first: (N, B, U) first users of a task."""
@@ -64,11 +65,13 @@ class AdditiveHead(nn.Module):
     """
 
     price: Tensor
+    caution: Tensor
 
     def __init__(self, inputs: int, hidden: int, blocks: int, parts: int) -> None:
         super().__init__()
         self.blocks, self.parts = blocks, parts
         self.register_buffer("price", torch.ones(()))
+        self.register_buffer("caution", torch.zeros(()))
         outputs = 1 if parts == 1 else parts + 1
         self.encode = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU())
         self.score_user = nn.Linear(hidden, hidden)
@@ -106,7 +109,7 @@ class AdditiveHead(nn.Module):
             same = values[..., 0].masked_fill(~eligible, -math.inf)
             return same, same
         further = values[..., GUARDED].masked_fill(~eligible, -math.inf)
-        return further + values[..., FIRST], further
+        return further + values[..., FIRST], further.masked_fill(further <= self.caution, -math.inf)
 
 
 def top(utilities: Tensor, blocks: int) -> Tensor:
@@ -125,6 +128,7 @@ class SubsetHead(nn.Module):
     """
 
     price: Tensor
+    caution: Tensor
     table: Tensor
 
     def __init__(
@@ -143,6 +147,7 @@ class SubsetHead(nn.Module):
         self.blocks, self.masked, self.parts = blocks, masked, parts
         table = subsets(users, blocks)
         self.register_buffer("price", torch.ones(()))
+        self.register_buffer("caution", torch.zeros(()))
         self.register_buffer("table", torch.from_numpy(table.astype(np.float32)), persistent=False)
         self.first_stack = nn.Parameter(torch.zeros(stations, users * inputs, hidden))
         self.first_bias = nn.Parameter(torch.zeros(stations, 1, hidden))
@@ -183,7 +188,7 @@ class SubsetHead(nn.Module):
         without = selected.unsqueeze(-2) & ~torch.eye(users, dtype=torch.bool)  # (N, B, U, U): row i drops user i
         rest = values.gather(-1, torch.from_numpy(subset_numbers(without.numpy(), self.blocks)))
         loss = (values.amax(dim=-1, keepdim=True) - rest).clamp_min(1e-6)
-        wanted = loss.masked_fill(~selected, -math.inf)
+        wanted = loss.masked_fill(~selected | (loss <= self.caution), -math.inf)
         return wanted, wanted
 
     def _allowed(self, values: Tensor, eligible: Tensor) -> Tensor:

@@ -33,17 +33,17 @@ class LearnerSettings(BaseModel):
     features: Literal["full", "paper"] = Field(
         "full", description="What a station knows of each user: everything it has, or tasks and distances only."
     )
-    epochs: Count = Field(120, description="Epochs; in each, every network plays one episode.")
-    networks: Count = Field(32, description="Networks that are played side by side, each with a new layout per epoch.")
+    epochs: Count = Field(100, description="Epochs; in each, every network plays one episode.")
+    networks: Count = Field(48, description="Networks that are played side by side, each with a new layout per epoch.")
     updates: Annotated[int, Field(ge=0)] = Field(30, description="Gradient steps per epoch.")
     batch: Count = Field(128, description="Transitions in a gradient step.")
     replay: Annotated[int, Field(ge=0)] = Field(
-        8192, description="Transitions kept; 0 learns from the epoch's own transitions only."
+        12_288, description="Transitions kept; 0 learns from the epoch's own transitions only."
     )
     learning_rate: Positive = Field(1.5e-3, description="Step size of Adam; falls linearly to a tenth.")
     discount: Share = Field(0.0, description="Weight of the next state's value.")
     target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
-        0.01,
+        0.005,
         description="How fast the target network, which decides and values next states, follows; 1 is no target.",
     )
     double: bool = Field(True, description="Choose the next action with the learning network, value it with the other.")
@@ -69,9 +69,15 @@ class LearnerSettings(BaseModel):
         True, description="Learn from what the round improved for all rounds left, instead of the reward itself."
     )
     split: bool = Field(True, description="Learn gains and violations apart, so that the guard can rank by gains.")
-    credit: Literal["team", "station"] = Field(
-        "station",
-        description="Split: stations learn violations from the team's number, or each from those charged to it.",
+    credit: Literal["marginal", "team"] | None = Field(
+        None,
+        description=(
+            "Gains are learned from what each single user was worth, which the surrogate tells (`marginal`; additive"
+            " head only), or from the team's reward alone (`team`). By default marginal for dpvd where possible."
+        ),
+    )
+    charge: Literal["station", "team"] = Field(
+        "station", description="Split: stations learn violations from those charged to them, or from the team's number."
     )
     penalty_weight: Positive = Field(
         0.5,
@@ -84,8 +90,15 @@ class LearnerSettings(BaseModel):
     iql_reward: Literal["shared", "local"] = Field(
         "shared", description="What independent stations learn from: the team's reward, or their own share of it."
     )
-    validate_every: Count = Field(10, description="Epochs between validations on layouts of their own.")
-    validation: Count = Field(32, description="Layouts of a validation.")
+    validate_every: Count = Field(20, description="Epochs between validations on layouts of their own.")
+    validation: Count = Field(128, description="Layouts of a validation.")
+
+    @property
+    def marginal(self) -> bool:
+        """Whether gains are learned from single users' worth, where the rounds tell it."""
+        if self.credit is None:
+            return self.algorithm == "dpvd" and self.head == "additive" and self.split
+        return self.credit == "marginal"
 
     @property
     def mixer(self) -> MixerName:
@@ -98,6 +111,8 @@ class LearnerSettings(BaseModel):
             raise ValueError("raw_reward and shaping exclude each other; set shaping=false to learn from raw rewards")
         if self.raw_reward and self.split:
             raise ValueError("raw_reward and split exclude each other; set split=false to learn from raw rewards")
+        if self.credit == "marginal" and (self.head != "additive" or not self.split):
+            raise ValueError("credit=marginal needs the additive head and split values; use credit=team")
         if self.epsilon_end > self.epsilon_start:
             raise ValueError(
                 f"epsilon_end ({self.epsilon_end}) is above epsilon_start ({self.epsilon_start}); lower it"
@@ -122,5 +137,6 @@ LITERAL: dict[str, object] = {
     "guarded_share": 0.0,
     "shaping": False,
     "split": False,
+    "credit": "team",
     "raw_reward": True,
 }

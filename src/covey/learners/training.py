@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from covey.environment import (
     Outcome,
     Rewards,
     Rounds,
+    SurrogateRounds,
     View,
     features,
     rewards,
@@ -23,6 +25,7 @@ from covey.environment import (
 )
 from covey.learners.guard import admit
 from covey.learners.learner import Learner, choosable
+from covey.learners.networks import Head
 from covey.learners.replay import Arrays, Replay
 from covey.learners.settings import LearnerSettings
 from covey.scenario import Scenario
@@ -32,6 +35,8 @@ from covey.seeding import generator
 TRAINING_SEEDS, VALIDATION_SEEDS = 2**40, 2**39
 #: How a trained policy can decide: every station by itself, or through the admission guard.
 WAYS = ("alone", "guarded")
+#: Tried at every validation: multiples of the price of a violation, and gains that a further user must promise.
+TRIED: dict[str, tuple[float, ...]] = {"alone": (0.3, 1.0, 3.0), "guarded": (0.0, 0.1, 0.3, 1.0)}
 
 
 @dataclass
@@ -69,6 +74,8 @@ class Trainer:
         site = self.rounds.site
         state_size = site.users * (site.tasks + site.stations) + 1
         self.learner = Learner(site, settings, seed, state_size, scenario.reward.penalty)
+        #: Tells what every user was worth in the last round, where that is learned from and the rounds know it.
+        self._tells_worth = self.rounds.marginal_gains if _knows_worth(self.rounds) and settings.marginal else None
         self.replay: Replay | None = None
         self.epoch = 0
         self.rows: list[dict[str, Any]] = []
@@ -124,7 +131,7 @@ class Trainer:
         seen = self._see(view)
         while not rounds.done:
             selected, first = self.learner.act(
-                view, seen["features"], view.eligible(site), seen["choosable"], epsilon, guarded, rng
+                view, seen["features"], seen["eligible"], seen["choosable"], epsilon, guarded, rng
             )
             outcome = rounds.step(selected)
             gained = rewards(outcome, view.samples, self.scenario.reward, settings.penalty)
@@ -142,12 +149,14 @@ class Trainer:
             }
             if settings.discount > 0.0:
                 part |= {f"next_{name}": array for name, array in following.items()}
+            if self._tells_worth is not None:
+                part["marginal"], part["sole"] = self._tells_worth(self.scenario.reward)
             parts.append(part)
             seen = following
         for index, gained in enumerate(earned):
             # What the next round starts from; after the last, what this one ended with.
             cost = earned[index + 1].cost_before if index + 1 < len(earned) else gained.cost
-            parts[index] |= self.learner.rows(gained, cost, index)
+            parts[index] |= self.learner.rows(gained, cost, index, parts[index].get("marginal"))
         return totals.episode(site.rounds), {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
 
     def _see(self, view: View) -> Arrays:
@@ -155,6 +164,7 @@ class Trainer:
         return {
             "features": features(view, site, self.settings.features),
             "choosable": choosable(view, site, self.settings),
+            "eligible": view.eligible(site),
             "state": state_vector(view, site),
         }
 
@@ -167,18 +177,37 @@ class Trainer:
         return float(np.mean(losses)) if losses else float("nan")
 
     def _validate(self) -> dict[str, float]:
-        seeds = [VALIDATION_SEEDS + n for n in range(self.settings.validation)]
-        row = {}
-        for name in WAYS:
-            episode = evaluate_head(self.learner, self.validation, self.scenario, seeds, guarded=name == "guarded")
-            row[f"{name}_reward"] = float(episode.reward.mean())
-            row[f"{name}_violators"] = float(episode.violators.mean() / self.validation.site.rounds)
-            # Judged by the reward with the progressive penalty, whatever was learned from.
-            if row[f"{name}_reward"] > self.best_score[name]:
-                self.best_score[name] = row[f"{name}_reward"]
-                head = self.learner.target["head"]
-                self.best[name] = {key: tensor.clone() for key, tensor in head.state_dict().items()}
+        """Reward on validation layouts in both ways of deciding, with the best of a few prices and cautions.
+
+        Estimated gains are noisy, and taking whatever looks positive takes what only looks so: how much a further user
+        must promise, and how dear a violation is reckoned, is chosen where it shows. Judged by the reward with the
+        progressive penalty, whatever was learned from.
+        """
+        row: dict[str, float] = {}
+        module = copy.deepcopy(self.learner.target["head"])
+        head = cast(Head, module)
+        price = head.price.clone()
+        for way, factors in TRIED.items():
+            tried = []
+            for factor in factors:
+                head.price.copy_(price * (factor if way == "alone" else 1.0))
+                head.caution.fill_(factor if way == "guarded" else 0.0)
+                episode = self._episode(head, guarded=way == "guarded")
+                tried.append((float(episode.reward.mean()), float(episode.violators.mean()), factor))
+                if tried[-1][0] > self.best_score[way]:
+                    self.best_score[way] = tried[-1][0]
+                    self.best[way] = {key: tensor.clone() for key, tensor in module.state_dict().items()}
+            row[f"{way}_reward"], violators, _ = max(tried)
+            row[f"{way}_violators"] = violators / self.validation.site.rounds
         return row
+
+    def _episode(self, head: Head, *, guarded: bool) -> Episode:
+        seeds = [VALIDATION_SEEDS + n for n in range(self.settings.validation)]
+        return evaluate_head(head, self.settings, self.validation, self.scenario, seeds, guarded=guarded)
+
+
+def _knows_worth(rounds: Rounds) -> TypeGuard[SurrogateRounds]:
+    return isinstance(rounds, SurrogateRounds)
 
 
 #: Columns that only epochs with a validation fill.
@@ -186,21 +215,21 @@ VALIDATION_COLUMNS = ("alone_reward", "alone_violators", "guarded_reward", "guar
 
 
 def evaluate_head(
-    learner: Learner, rounds: Rounds, scenario: Scenario, seeds: Sequence[int], *, guarded: bool
+    head: Head, settings: LearnerSettings, rounds: Rounds, scenario: Scenario, seeds: Sequence[int], *, guarded: bool
 ) -> Episode:
     """One episode without exploration in every network."""
     view, site = rounds.reset(seeds), rounds.site
     totals = _Totals(len(seeds))
     while not rounds.done:
         with torch.no_grad():
-            inputs = torch.from_numpy(features(view, site, learner.settings.features))
+            inputs = torch.from_numpy(features(view, site, settings.features))
             if guarded:
-                wanted = learner.head.utilities(inputs, torch.from_numpy(view.eligible(site)))
+                wanted = head.utilities(inputs, torch.from_numpy(view.eligible(site)))
                 first, further = (part.numpy().astype(np.float64) for part in wanted)
                 selected = admit(first, further, view, site)
             else:
-                allowed = torch.from_numpy(choosable(view, site, learner.settings))
-                selected = np.array(learner.head.best(inputs, allowed).numpy(), dtype=bool)
+                allowed = torch.from_numpy(choosable(view, site, settings))
+                selected = np.array(head.best(inputs, allowed).numpy(), dtype=bool)
         outcome = rounds.step(selected)
         totals.add(rewards(outcome, view.samples, scenario.reward), outcome)
         view = rounds.view

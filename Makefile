@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types bench study docs-reference clean
+.PHONY: help setup run test lint types bench study study-policies interop docs-reference clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -46,8 +46,28 @@ study: setup  ## Repeat the study of identification rules (CIFAR-10 needed: cove
 	@$(BIN)/python experiments/clustering.py --data digits digits_no_noise digits_rotation --seeds 60
 	@$(BIN)/python experiments/clustering.py --data cifar10 --seeds 10
 
-docs-reference: setup  ## Regenerate docs/scenario.md from the schema
+study-policies: setup  ## Repeat the study of learned policies (CIFAR-10 needed; about two hours on two cores)
+	@$(BIN)/python experiments/association.py tune
+	@$(BIN)/python experiments/association.py train
+	@$(BIN)/python experiments/association.py judge
+	@$(BIN)/python experiments/association.py transfer
+	@$(BIN)/python experiments/association.py real --data digits --layouts 20
+	@$(BIN)/python experiments/association.py real --data cifar10 --layouts 4
+	@$(BIN)/python experiments/association.py page
+
+.venv-interop/.ready: pyproject.toml constraints.txt
+	@echo "Setting up .venv-interop ..."
+	@test -x .venv-interop/bin/python || $(PYTHON) -m venv .venv-interop
+	@.venv-interop/bin/python -m pip --disable-pip-version-check --quiet install \
+	  --constraint constraints.txt --editable .[interop]
+	@touch $@
+
+interop: .venv-interop/.ready  ## Train VDN, QMIX and IQL of BenchMARL on the environment (own virtual environment)
+	@.venv-interop/bin/python -m pytest tests/interop
+
+docs-reference: setup  ## Regenerate docs/scenario.md and docs/learner.md from the code
 	@$(BIN)/python -m covey.scenario.reference > docs/scenario.md
+	@$(BIN)/python -m covey.learners.reference > docs/learner.md
 
 clean:  ## Remove the virtual environment and caches
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) .venv-interop build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -27,7 +27,7 @@ def script(path: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/library.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/library.md", "docs/environment.md"])
 def test_snippets_run(page: str, tmp_path: Path) -> None:
     found = snippets(page)
     assert found

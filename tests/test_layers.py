@@ -18,6 +18,9 @@ ALLOWED: dict[str, set[str]] = {
     "data": BASE,
     "association": BASE | {"allocation"},
     "simulation": BASE | {"radio", "allocation", "learning", "privacy", "data", "association"},
+    "environment": BASE | {"radio", "allocation", "learning", "data", "association", "simulation"},
+    "learners": BASE | {"environment", "association", "data", "simulation"},
+    "evaluation": BASE | {"environment", "learners", "association"},
 }
 
 

@@ -34,16 +34,16 @@ class LearnerSettings(BaseModel):
         "full", description="What a station knows of each user: everything it has, or tasks and distances only."
     )
     epochs: Count = Field(100, description="Epochs; in each, every network plays one episode.")
-    networks: Count = Field(48, description="Networks that are played side by side, each with a new layout per epoch.")
+    networks: Count = Field(32, description="Networks that are played side by side, each with a new layout per epoch.")
     updates: Annotated[int, Field(ge=0)] = Field(30, description="Gradient steps per epoch.")
-    batch: Count = Field(128, description="Transitions in a gradient step.")
+    batch: Count = Field(96, description="Transitions in a gradient step.")
     replay: Annotated[int, Field(ge=0)] = Field(
-        12_288, description="Transitions kept; 0 learns from the epoch's own transitions only."
+        8192, description="Transitions kept; 0 learns from the epoch's own transitions only."
     )
-    learning_rate: Positive = Field(1.5e-3, description="Step size of Adam; falls linearly to a tenth.")
+    learning_rate: Positive = Field(3e-3, description="Step size of Adam; falls linearly to a tenth.")
     discount: Share = Field(0.0, description="Weight of the next state's value.")
     target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
-        0.005,
+        0.01,
         description="How fast the target network, which decides and values next states, follows; 1 is no target.",
     )
     double: bool = Field(True, description="Choose the next action with the learning network, value it with the other.")

@@ -36,7 +36,7 @@ TRAINING_SEEDS, VALIDATION_SEEDS = 2**40, 2**39
 #: How a trained policy can decide: every station by itself, or through the admission guard.
 WAYS = ("alone", "guarded")
 #: Tried at every validation: multiples of the price of a violation, and gains that a further user must promise.
-TRIED: dict[str, tuple[float, ...]] = {"alone": (0.3, 1.0, 3.0), "guarded": (0.0, 0.1, 0.3, 1.0)}
+TRIED: dict[str, tuple[float, ...]] = {"alone": (0.3, 1.0, 3.0), "guarded": (0.0, 0.3, 1.0, 1e9)}
 
 
 @dataclass

@@ -26,12 +26,12 @@ def schema_reference() -> str:
         "it then has the default below. Override single keys with `--set section.key=value`.",
     ]
     top = [(n, f) for n, f in Scenario.model_fields.items() if not _is_section(f.annotation)]
-    lines += ["", "## Top level", "", *_table(top)]
+    lines += ["", "## Top level", "", *fields_table(top)]
     for name, field in Scenario.model_fields.items():
         if _is_section(field.annotation):
             section = typing.cast(type[BaseModel], field.annotation)
             doc = (section.__doc__ or "").strip()
-            lines += ["", f"## [{name}]", "", doc, "", *_table(list(section.model_fields.items()))]
+            lines += ["", f"## [{name}]", "", doc, "", *fields_table(list(section.model_fields.items()))]
     return "\n".join(lines) + "\n"
 
 
@@ -39,7 +39,8 @@ def _is_section(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
-def _table(fields: Sequence[tuple[str, Any]]) -> list[str]:
+def fields_table(fields: Sequence[tuple[str, Any]]) -> list[str]:
+    """Rows of a Markdown table of a model's fields: key, type, default, meaning."""
     rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     for name, field in fields:
         default = "none" if field.default is None else json.dumps(field.default)
@@ -59,7 +60,7 @@ def _type_name(annotation: Any) -> str:
         return "list of " + _type_name(arguments[0])
     if origin is dict:
         return "table of " + _type_name(arguments[1])
-    return {"str": "text", "float": "number", "int": "integer"}.get(
+    return {"str": "text", "float": "number", "int": "integer", "bool": "true or false"}.get(
         getattr(annotation, "__name__", ""), str(annotation)
     )
 

@@ -62,6 +62,7 @@ TRIAL_EPOCHS, TRIAL_SEED = 40, 99
 
 
 def folder(cell: str, seed: int, out: Path) -> Path:
+    """Where one training is kept."""
     return out / cell / f"seed{seed}"
 
 
@@ -116,6 +117,7 @@ def chosen_options(cell: str) -> list[str]:
 
 
 def train(out: Path, processes: int, cells: list[str]) -> None:
+    """All trainings of these cells that are not there yet."""
     jobs = [(cell, seed) for seed in SEEDS for cell in cells if seed < FEWER.get(cell, len(SEEDS))]
     with Progress() as progress, ThreadPoolExecutor(processes) as pool:
         bar = progress.add_task("trainings", total=len(jobs))
@@ -203,6 +205,7 @@ def _write(name: str, values: dict[str, Any]) -> None:
 
 
 def main() -> None:
+    """Read the arguments and do what they ask for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("tune", "train", "judge", "transfer", "real", "page"))
     parser.add_argument("--processes", type=int, default=2)

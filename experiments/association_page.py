@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ TITLES = {
 
 
 class Judged:
-    """The values of one judge file: rewards (seeds, layouts) of every trained cell and way, (1, layouts) of references."""
+    """The values of one judge file, by cell and way of deciding; references have no way."""
 
     def __init__(self, path: Path) -> None:
         self.file = json.loads(path.read_text(encoding="utf-8"))
@@ -46,9 +47,11 @@ class Judged:
                 self.cells[(name, "")] = [name]
 
     def values(self, cell: str, way: str, key: str = "reward") -> np.ndarray:
+        """(seeds, layouts)."""
         return np.array([self.file["values"][name][key] for name in self.cells[(cell, way)]])
 
     def mean_of(self, cell: str, way: str, key: str) -> float:
+        """Mean over seeds of one of the summary's numbers."""
         found = [self.file["policies"][name][key] for name in self.cells[(cell, way)]]
         return float(np.mean([value["value"] if isinstance(value, dict) else value for value in found]))
 
@@ -62,25 +65,33 @@ def render_page(results: Path) -> str:
     """The page as Markdown."""
     paper, quick = (Judged(results / f"surrogate_{name}.json") for name in ("paper", "quick"))
     tuning = json.loads((results / "tuning.json").read_text(encoding="utf-8"))
+    chosen = ", ".join(f"{alg} {choice}" for alg, choice in tuning["chosen"].items())
     lines = [
         "# Which policy, where",
         "",
-        "Generated from `results/association` by `python experiments/association.py page`; `make study-policies` repeats the",
-        "whole study. Not one number here is typed by hand.",
+        *_text(
+            """Generated from `results/association` by `python experiments/association.py page`; `make
+            study-policies` repeats the whole study. Not one number here is typed by hand."""
+        ),
         "",
-        f"Every learned policy was trained {_seeds(paper)} times (seeds) on the surrogate, on new layouts in every episode, and is",
-        f"judged on {paper.layouts} layouts that no training, validation or calibration has seen, the same for all policies.",
-        "Rewards are the paper's (27), accumulated over an episode of 15 rounds, with the progressive penalty. Differences",
-        "are paired by layout, with 95 % intervals over layouts of the means over seeds; `middle mean` is the interquartile",
-        "mean with a bootstrap interval over seeds and layouts. `alone`: nothing is exchanged between stations. `guarded`:",
-        "through the admission guard.",
+        *_text(
+            f"""Every learned policy was trained with up to {_seeds(paper)} seeds on the surrogate, on new layouts
+            in every episode, and is judged on {paper.layouts} layouts that no training, validation or
+            calibration has seen, the same for all policies. Rewards are the paper's (27), accumulated over an
+            episode of 15 rounds, with the progressive penalty. Differences are paired by layout, with 95 %
+            intervals over layouts of the means over seeds; the middle mean is the interquartile mean with a
+            bootstrap interval over seeds and layouts. `alone`: nothing is exchanged between stations.
+            `guarded`: through the admission guard."""
+        ),
         "",
-        "**Tuning.** Before, each of DPVD, IQL and QMIX was trained with the same"
-        f" {len(tuning['trials']['dpvd'])} step sizes, {tuning['epochs']} epochs and one seed (that is used nowhere else), and kept"
-        " the best on validation layouts: "
-        + ", ".join(f"{alg} {choice}" for alg, choice in tuning["chosen"].items())
-        + ". The rest of the recipe (features, guard, exploration, shaping) was found with DPVD alone, on `quick` and `paper`,"
-        " in about fifteen short trainings looked at on other layouts: that favours DPVD over IQL and QMIX.",
+        *_text(
+            f"""**Tuning.** Before, each of DPVD, IQL and QMIX was trained with the same
+            {len(tuning["trials"]["dpvd"])} step sizes, {tuning["epochs"]} epochs and one seed that is used
+            nowhere else, and kept the best on validation layouts ({chosen}). The rest of the recipe (features,
+            guard, exploration, shaping, the range of step sizes) was found with DPVD, on `quick` and `paper`,
+            in about twenty short trainings looked at on other layouts than those below: that favours DPVD over
+            IQL and QMIX."""
+        ),
         "",
         "![Reward against greedy on every held-out layout](images/policies.png)",
         "",
@@ -92,8 +103,10 @@ def render_page(results: Path) -> str:
         "",
         "## Progressive against fixed penalty",
         "",
-        "Stations may choose users of any task they can run, so that collisions are possible; both are scored with the same",
-        "(progressive) reward.",
+        *_text(
+            """Stations may choose users of any task they can run, so that collisions are possible; both are scored
+            with the same (progressive) reward."""
+        ),
         "",
         *_penalties(paper),
         "",
@@ -106,13 +119,20 @@ def render_page(results: Path) -> str:
     lines += [
         "## Reading this",
         "",
-        "- `greedy`, `local_search` and `exact` serve as many samples as they can. The reward asks for something else: every",
-        "  model should move in every round, and each served user leaks. `coverage`, which serves one user of every task, is",
-        "  therefore the reference to beat, although it serves less than half as many users.",
-        "- A difference that is clear on the surrogate can be larger or smaller on real rounds; the tables above show both.",
+        *_text(
+            """`greedy`, `local_search` and `exact` serve as many samples as they can. The reward asks for
+            something else: every model should move in every round, and each served user leaks. `coverage`,
+            which serves one user of every task, is therefore the reference to beat, although it serves less
+            than half as many users. A difference that is clear on the surrogate can be larger or smaller on
+            real rounds; the tables above show both."""
+        ),
         "",
     ]
     return "\n".join(lines)
+
+
+def _text(paragraph: str) -> list[str]:
+    return textwrap.wrap(" ".join(paragraph.split()), 118)
 
 
 def _seeds(judged: Judged) -> int:
@@ -125,7 +145,7 @@ def _estimate(value: Estimate, digits: int = 1) -> str:
 
 def _table(judged: Judged, learned: list[str]) -> list[str]:
     rows = [
-        "| policy | seeds | reward, middle mean | against greedy, % | against coverage, % | violators | served | ms | bytes |",
+        "| policy | seeds | reward, middle mean | vs greedy, % | vs coverage, % | violators | served | ms | bytes |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     keys = [(name, "") for name in REFERENCES]
@@ -146,8 +166,10 @@ def _table(judged: Judged, learned: list[str]) -> list[str]:
             f" | {judged.mean_of(cell, way, 'served_per_round'):.1f} | {judged.mean_of(cell, way, 'decision_ms'):.2f}"
             f" | {judged.mean_of(cell, way, 'exchanged_bytes_per_decision'):,.0f} |"
         )
-    return [*rows, "", "Violators: violating users in an episode. Served: users per round. ms: one decision of all stations,",
-            "many networks at once for learned policies. bytes: exchanged between stations for one decision."]  # fmt: skip
+    notes = """Violators: violating users in an episode. Served: users per round. ms: one decision of all
+        stations, learned policies deciding for many networks at once. bytes: exchanged between stations for one
+        decision."""
+    return [*rows, "", *_text(notes)]
 
 
 def _verdict(text: str, value: Estimate) -> str:
@@ -179,7 +201,7 @@ def _verdicts(judged: Judged) -> list[str]:
 
 def _penalties(judged: Judged) -> list[str]:
     rows = [
-        "| head, way | progressive: reward, without penalty, violators | fixed: the same | progressive better by, % | holds? |",
+        "| head, way | progressive: reward, without penalty, violators | fixed | progressive better by, % | holds? |",
         "| --- | --- | --- | --- | --- |",
     ]
     for head, one, other in (
@@ -192,7 +214,8 @@ def _penalties(judged: Judged) -> list[str]:
             value = judged.difference((one, way), (other, way))
             word = "yes" if value.low > 0 else "no, the opposite" if value.high < 0 else "not decided"
             cells = [
-                f"{judged.values(cell, way).mean():,.0f}, {judged.values(cell, way, 'reward_without_penalty').mean():,.0f},"
+                f"{judged.values(cell, way).mean():,.0f},"
+                f" {judged.values(cell, way, 'reward_without_penalty').mean():,.0f},"
                 f" {judged.values(cell, way, 'violators').mean():.2f}"
                 for cell in (one, other)
             ]
@@ -207,11 +230,13 @@ def _transfer(results: Path) -> list[str]:
     lines = [
         "## Other sizes, without training again",
         "",
-        "The DPVD policies trained with 12 users and 4 stations, as they are (surrogate rounds). Decision times are of one network,",
-        "one process, mean over all rounds, on a machine that did nothing else.",
+        *_text(
+            """The DPVD policies trained with 12 users and 4 stations, as they are (surrogate rounds). Decision
+            times are of one network at a time, one process, mean over all rounds."""
+        ),
         "",
-        "| users | stations | blocks | area | layouts | guarded against greedy, % | alone against greedy, % | against coverage,"
-        " % | violators, guarded / alone | ms: greedy | guarded | alone | bytes |",
+        "| users | stations | blocks | area | layouts | guarded vs greedy, % | alone vs greedy, %"
+        " | guarded vs coverage, % | violators, guarded / alone | ms: greedy | guarded | alone | bytes |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in json.loads(path.read_text(encoding="utf-8"))["rows"]:
@@ -230,12 +255,17 @@ def _transfer(results: Path) -> list[str]:
         lines.append(
             f"| {row['users']:,} | {row['stations']} | {row['blocks']} | {row['side_m']} m | {len(row['layouts'])}"
             f" | {against('guarded', 'greedy')} | {against('alone', 'greedy')} | {against('guarded', 'coverage')}"
-            f" | {average('violators_per_episode', names['guarded']):.2f} / {average('violators_per_episode', names['alone']):.2f}"
+            f" | {average('violators_per_episode', names['guarded']):.2f}"
+            f" / {average('violators_per_episode', names['alone']):.2f}"
             f" | {average('decision_ms', ['greedy']):.2f} | {average('decision_ms', names['guarded']):.2f}"
             f" | {average('decision_ms', names['alone']):.2f}"
             f" | {average('exchanged_bytes_per_decision', names['guarded']):,.0f} |"
         )
     return [*lines, ""]
+
+
+def _relative(values: np.ndarray, base: np.ndarray) -> Estimate:
+    return mean_interval(100.0 * (values - base) / abs(base.mean()))
 
 
 def _real(results: Path, data: str, judged: Judged, prefix: str) -> list[str]:
@@ -260,18 +290,20 @@ def _real(results: Path, data: str, judged: Judged, prefix: str) -> list[str]:
     lines = [
         f"## Real rounds: {name}",
         "",
-        f"The same policies (learned ones of seed 0) inside real federated learning on {len(layouts)} held-out layouts, best first.",
+        *_text(
+            f"""The same policies (learned ones of seed 0) inside real federated learning on {len(layouts)} held-out
+            layouts, best first."""
+        ),
         "",
-        "| policy | reward, real | against greedy, % | against coverage, % | violators | served | final loss | surrogate's"
-        " reward |",
+        "| policy | reward, real | vs greedy, % | vs coverage, % | violators | served | final loss | surrogate |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for policy in order:
         mean = mean_interval(reward[policy])
         against = [
-            "" if policy == other else _estimate(mean_interval(100 * (reward[policy] - reward[other]) / abs(reward[other].mean())))
+            "" if policy == other else _estimate(_relative(reward[policy], reward[other]))
             for other in ("greedy", "coverage")
-        ]  # fmt: skip
+        ]
         part = [
             np.mean([found[policy][layout][key] for layout in layouts]) for key in ("violators", "served", "final_loss")
         ]
@@ -317,7 +349,7 @@ def draw(results: Path) -> Figure:
         axes.set_xticks([-100, -20, -5, -2, 0, 2, 5], ["-100", "-20", "-5", "-2", "0", "2", "5"])
         axes.set(
             xlabel="reward against greedy, % (positive is better)",
-            title=f"paper, {judged.layouts} held-out layouts; colours are training seeds, bars 95 % intervals of the mean",
+            title=f"paper, {judged.layouts} held-out layouts; colours are seeds, bars 95 % intervals of the mean",
         )
         return figure
 

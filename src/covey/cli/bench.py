@@ -21,6 +21,7 @@ from covey.simulation.storage import versions, write_atomically
 def _measurements(scale: str) -> dict[str, tuple[str, Callable[[], dict[str, Any]]]]:
     """Name to (what is measured, function), in the order in which they run."""
     import covey.bench.allocation as allocation
+    import covey.bench.association as association
     import covey.bench.learning as learning
 
     small = scale == "quick"
@@ -48,6 +49,20 @@ def _measurements(scale: str) -> dict[str, tuple[str, Callable[[], dict[str, Any
             partial(allocation.assign_blocks_vs_exact, instances=20 if small else 200),
         ),
         "blocks_time": ("block assignment of a large network", allocation.assign_blocks_time),
+        "environment": (
+            "steps a second of the environment",
+            partial(
+                association.environment_speed, episodes=2 if small else 8, networks=(1, 64) if small else (1, 64, 512)
+            ),
+        ),
+        "training": (
+            "steps a second of training a policy",
+            partial(association.training_speed, epochs=1 if small else 10),
+        ),
+        "decision": (
+            "one decision of all stations as users grow",
+            partial(association.decision_time, repeats=3 if small else 20),
+        ),
     }
 
 

@@ -11,8 +11,9 @@ def settings_reference() -> str:
     lines = [
         "# Learner settings",
         "",
-        "Generated; regenerate with `python -m covey.learners.reference > docs/learner.md`. Give them to `covey train` as",
-        "`--learner key=value`; algorithm, head, penalty and epochs have options of their own. Unknown keys are errors.",
+        "Generated; regenerate with `python -m covey.learners.reference > docs/learner.md`. Give them to `covey train`",
+        "as `--learner key=value`; algorithm, head, penalty and epochs have options of their own. Unknown keys are",
+        "errors.",
         "",
         *fields_table(list(LearnerSettings.model_fields.items())),
         "",

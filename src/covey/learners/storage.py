@@ -131,7 +131,9 @@ def write_inputs(trainer: Trainer, folder: Path) -> None:
 
 def trained_policy(trainer: Trainer) -> LearnedPolicy:
     """The policy of the best validations so far; of the present weights where none was made."""
-    now = {name: tensor.clone() for name, tensor in trainer.learner.target["head"].state_dict().items()}
-    weights = {way: trainer.best.get(way, now) for way in trainer.best_score}
+    now = trainer.learner.target["head"].state_dict()
+    weights = {
+        way: {name: tensor.clone() for name, tensor in trainer.best.get(way, now).items()} for way in trainer.best_score
+    }
     origin = {"seed": trainer.seed, "epochs": trainer.epoch, "learning": trainer.learning}
     return LearnedPolicy(trainer.settings, weights, trainer.scenario, origin=origin)

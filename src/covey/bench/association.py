@@ -1,0 +1,136 @@
+"""Speed of the environment, of training, and of deciding, with where the time goes."""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import time
+from typing import Any
+
+import numpy as np
+import torch
+
+from covey.association import Policy, get_policy
+from covey.environment import SurrogateRounds, calibration_for
+from covey.learners.policy import LearnedPolicy, Way
+from covey.learners.settings import LearnerSettings
+from covey.learners.storage import trained_policy
+from covey.learners.training import Trainer
+from covey.scenario import Scenario, load_scenario
+from covey.seeding import generator
+
+
+def environment_speed(*, episodes: int = 8, networks: tuple[int, ...] = (1, 64, 512)) -> dict[str, Any]:
+    """Network steps a second of surrogate rounds in the paper's network, by networks played together."""
+    scenario = load_scenario("paper")
+    rows = []
+    for count in networks:
+        rounds = SurrogateRounds(scenario, calibration_for(scenario), count)
+        rng = np.random.default_rng(0)
+        _episode(rounds, rng, 0)
+        started, steps = time.perf_counter(), 0
+        for number in range(max(1, episodes if count < 100 else episodes // 4)):
+            steps += _episode(rounds, rng, 1 + number)
+        rows.append({"networks": count, "steps_per_s": steps / (time.perf_counter() - started)})
+    rounds = SurrogateRounds(scenario, calibration_for(scenario), 64)
+    profile = cProfile.Profile()
+    profile.enable()
+    _episode(rounds, np.random.default_rng(0), 99)
+    profile.disable()
+    parts = {
+        "moving": "_move",
+        "looking": "_look",
+        "projection": "project_many",
+        "noise": "_noise",
+        "learning": "learn",
+    }
+    return {"speed": rows, "where_time_goes_at_64": _shares(profile, "_episode", parts)}
+
+
+def _episode(rounds: SurrogateRounds, rng: np.random.Generator, number: int) -> int:
+    """One episode of random choices; network steps played."""
+    rounds.reset([rounds.count * number + n for n in range(rounds.count)])
+    steps = 0
+    while not rounds.done:
+        eligible = rounds.view.eligible(rounds.site)
+        rounds.step(eligible & (rng.random(eligible.shape) < 0.3))
+        steps += rounds.count
+    return steps
+
+
+def training_speed(*, epochs: int = 10) -> dict[str, Any]:
+    """Environment and gradient steps a second of `covey train paper`, and where the time goes."""
+    # No validation falls into the measured epochs; it is run every 20 and costs about as much as five of them.
+    settings = LearnerSettings(epochs=epochs + 9, validate_every=epochs + 9)
+    found = {}
+    for head in ("additive", "subset"):
+        trainer = Trainer(load_scenario("paper"), settings.model_copy(update={"head": head}))
+        trainer.run_epoch()
+        profile = cProfile.Profile()
+        started = time.perf_counter()
+        for _ in range(epochs):
+            trainer.run_epoch()
+        seconds = time.perf_counter() - started
+        profile.enable()
+        trainer.run_epoch()
+        profile.disable()
+        parts = {
+            "gradient_steps": "update", "choosing": "act", "environment": "step", "worth_of_users": "marginal_gains",
+            "features": "features",
+        }  # fmt: skip
+        found[head] = {
+            "environment_steps_per_s": epochs * settings.networks * trainer.rounds.site.rounds / seconds,
+            "gradient_steps_per_s": epochs * settings.updates / seconds,
+            "where_time_goes": _shares(profile, "run_epoch", parts),
+        }
+    return found
+
+
+def _shares(profile: cProfile.Profile, whole: str, parts: dict[str, str]) -> dict[str, float]:
+    """Share of the function `whole` that each part's function takes, with what it calls; of covey's functions only."""
+    cumulative: dict[str, float] = {}
+    stats: Any = pstats.Stats(profile)
+    for (file, _, name), (_, _, _, total, _) in stats.stats.items():
+        if "covey" in file:
+            cumulative[name] = max(cumulative.get(name, 0.0), total)
+    return {part: cumulative.get(name, 0.0) / cumulative[whole] for part, name in parts.items()}
+
+
+def decision_time(*, repeats: int = 20, users: tuple[int, ...] = (12, 100, 1000)) -> dict[str, Any]:
+    """Milliseconds of one decision of all stations as users grow: a learned policy, guarded and alone, and greedy."""
+    policy = trained_policy(Trainer(load_scenario("paper"), LearnerSettings(epochs=1, networks=1, validation=1)))
+    rows = []
+    for count in users:
+        for stations in (4, 16):
+            rows.append(_decide(policy, _sized(count, stations), repeats) | {"users": count, "stations": stations})
+    return {"decisions": rows}
+
+
+def _sized(users: int, stations: int) -> Scenario:
+    blocks, side = (4, 500.0) if users <= 12 else (8, 1000.0) if users <= 100 else (16, 2000.0)
+    tasks = [sorted((b + j) % 4 for j in range(3)) for b in range(stations)]
+    changes = [f"network.users={users}", f"network.stations={stations}", f"network.blocks={blocks}"]
+    changes += [f"network.area_m=[{side}, {side}]", f"network.task_sets={tasks}"]
+    return load_scenario("paper", changes)
+
+
+def _decide(policy: LearnedPolicy, scenario: Scenario, repeats: int) -> dict[str, float]:
+    rounds = SurrogateRounds(scenario, calibration_for(scenario), 1)
+    observation = rounds.reset([0]).observation(rounds.site)
+    ways: tuple[Way, ...] = ("guarded", "alone")
+    deciders: dict[str, Policy] = {
+        way: LearnedPolicy(policy.settings, policy.weights, scenario, way=way, trained_on=policy.trained_on)
+        for way in ways
+    }
+    deciders["greedy"] = get_policy("greedy")
+    found = {}
+    torch.set_num_threads(1)
+    for name, decider in deciders.items():
+        decider(observation, generator(0, "policy"))
+        times = []
+        for _ in range(repeats):
+            started = time.perf_counter()
+            decider(observation, generator(0, "policy"))
+            times.append(time.perf_counter() - started)
+        found[f"{name}_ms"] = 1e3 * float(np.median(times))
+    return found

@@ -33,10 +33,14 @@ from covey.simulation.storage import versions, write_atomically
 RESULTS = Path("results/association")
 SEEDS = range(5)
 #: Cells of which fewer seeds are trained: they are side questions.
-FEWER = {"dpvd_team": 3, "literal": 2, "quick_dpvd": 3, "quick_iql": 2}
+FEWER = {
+    "dpvd_able": 2, "iql_able": 2, "dpvd_able_fixed": 2, "dpvd_team": 3, "literal": 2, "quick_dpvd": 3, "quick_iql": 2,
+}  # fmt: skip
 EPOCHS = 80
 #: Held-out layouts of the surrogate comparison; seeds below 1,000 belong to no calibration and no training.
 LAYOUTS = range(100, 140)
+#: Policies whose CIFAR-10 runs, more than a minute each, are worth it.
+CIFAR10 = ["greedy", "coverage", "local_search", "dpvd_guarded", "dpvd_alone", "iql_alone"]
 REFERENCES = ("random", "nearest", "coverage", "greedy", "local_search", "exact")
 
 #: Every cell is (scenario, algorithm, further options of `covey train`).
@@ -44,8 +48,9 @@ CELLS: dict[str, tuple[str, str, list[str]]] = {
     **{f"{alg}": ("paper", alg, []) for alg in ("dpvd", "iql", "qmix")},
     **{f"{alg}_able": ("paper", alg, ["--learner", "mask=able"]) for alg in ("dpvd", "iql")},
     "dpvd_able_fixed": ("paper", "dpvd", ["--learner", "mask=able", "--penalty", "fixed"]),
-    "dpvd_subset": ("paper", "dpvd", ["--learner", "mask=able", "--head", "subset"]),
-    "dpvd_subset_fixed": ("paper", "dpvd", ["--learner", "mask=able", "--head", "subset", "--penalty", "fixed"]),
+    "dpvd_fixed": ("paper", "dpvd", ["--penalty", "fixed"]),
+    "dpvd_subset": ("paper", "dpvd", ["--head", "subset"]),
+    "dpvd_subset_fixed": ("paper", "dpvd", ["--head", "subset", "--penalty", "fixed"]),
     "dpvd_team": ("paper", "dpvd", ["--learner", "credit=team"]),
     "literal": ("paper", "dpvd", ["--literal"]),
     "quick_dpvd": ("quick", "dpvd", []),
@@ -170,19 +175,18 @@ def _task_sets(stations: int) -> list[list[int]]:
     return [sorted((b + j) % 4 for j in range(3)) for b in range(stations)]
 
 
-def real(out: Path, data: str, layouts: int) -> None:
+def real(out: Path, data: str, layouts: int, policies: list[str] | None) -> None:
     """Policies on real rounds; one file per (policy, layout), so that it can be stopped and started."""
     name = {"digits": "quick", "cifar10": "paper"}[data]
     prefix = "quick_" if name == "quick" else ""
     scenario = load_scenario(name)
     makers: dict[str, Any] = {reference: (lambda r=reference: get_policy(r)) for reference in REFERENCES}
-    if data == "cifar10":
-        del makers["nearest"]
-        del makers["exact"]
     for cell in ("dpvd", "iql"):
         for way in ("guarded", "alone"):
             path = folder(prefix + cell, 0, out) / "policy.safetensors"
             makers[f"{cell}_{way}"] = lambda p=path, w=way: load_policy(p, scenario, way=w)
+    chosen = policies or (CIFAR10 if data == "cifar10" else list(makers))
+    makers = {policy: makers[policy] for policy in chosen}
     for layout in range(100, 100 + layouts):
         for policy, make in makers.items():
             target = RESULTS / "real" / data / f"{policy}-{layout}.json"
@@ -212,6 +216,7 @@ def main() -> None:
     parser.add_argument("--cells", nargs="*", default=list(CELLS))
     parser.add_argument("--data", choices=("digits", "cifar10"), default="digits")
     parser.add_argument("--layouts", type=int, default=20)
+    parser.add_argument("--policies", nargs="*", help="only these, on real rounds")
     parser.add_argument("--out", type=Path, default=Path("runs/association"), help="folder of the trainings")
     options = parser.parse_args()
     np.seterr(all="raise", under="ignore")
@@ -224,7 +229,7 @@ def main() -> None:
     elif options.what == "transfer":
         transfer(options.out)
     elif options.what == "real":
-        real(options.out, options.data, options.layouts)
+        real(options.out, options.data, options.layouts, options.policies)
     else:
         from association_page import write_page
 

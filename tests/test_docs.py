@@ -53,6 +53,11 @@ def test_the_benchmark_page_is_what_its_numbers_say() -> None:
     assert (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8") == page.render(ROOT / "benchmarks/results.json")
 
 
+def test_the_policies_page_is_what_its_results_say() -> None:
+    page = script("experiments/association_page.py")
+    assert (ROOT / "docs/policies.md").read_text(encoding="utf-8") == page.render_page(ROOT / "results/association")
+
+
 def test_exit_codes_are_documented() -> None:
     from covey.errors import EXIT_CODES
 

@@ -24,6 +24,7 @@ def constants() -> Constants:
         noise=30.0,
         ceiling=3.2,
         offset_std=0.1,
+        judgement_std=0.05,
     )
 
 

@@ -253,6 +253,15 @@ class SurrogateRounds:
         drawn = generator(seed, "surrogate", user=models).normal(mean, std, (rows, self.scenario.network.tasks))
         return np.maximum(drawn, 0.0) if models else drawn
 
+    def _gains(self, layouts: _Layouts) -> Floats:
+        """(N, U, B) linear power gains in this round."""
+        radio = self.scenario.radio
+        if radio.fading == "none" and radio.shadowing_db == 0:
+            # Nothing is drawn, so that one channel serves all networks at once.
+            return layouts.channels[0].gains(layouts.users_m, layouts.stations_m, self._round)
+        networks = zip(layouts.users_m, layouts.stations_m, layouts.channels, strict=True)
+        return np.stack([channel.gains(users_m, stations_m, self._round) for users_m, stations_m, channel in networks])
+
     def _judgement(self, layouts: _Layouts) -> Floats:
         """(N, U, K): errors with which users compare their losses in this round."""
         shape, std = (layouts.groups.shape[1], self.scenario.network.tasks), self._constants.judgement_std
@@ -280,13 +289,11 @@ class SurrogateRounds:
         else:
             identities = announced(self._losses, layouts.groups, layouts.offsets + self._judgement(layouts))
         last = self._view
-        pairs = zip(layouts.users_m, layouts.stations_m, layouts.channels, strict=True)
-        gains = [channel.gains(users_m, stations_m, self._round) for users_m, stations_m, channel in pairs]
         return View(
             round=self._round,
             identities=identities,
-            distances_m=np.stack([distances(u, s) for u, s in zip(layouts.users_m, layouts.stations_m, strict=True)]),
-            gains=np.stack(gains),
+            distances_m=distances(layouts.users_m, layouts.stations_m),
+            gains=self._gains(layouts),
             samples=layouts.samples,
             available=np.ones(identities.shape, dtype=bool),
             kept=np.zeros(identities.shape, dtype=bool) if last is None else last.identities == identities,

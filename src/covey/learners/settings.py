@@ -33,7 +33,7 @@ class LearnerSettings(BaseModel):
     features: Literal["full", "paper"] = Field(
         "full", description="What a station knows of each user: everything it has, or tasks and distances only."
     )
-    epochs: Count = Field(100, description="Epochs; in each, every network plays one episode.")
+    epochs: Count = Field(200, description="Epochs; in each, every network plays one episode.")
     networks: Count = Field(32, description="Networks that are played side by side, each with a new layout per epoch.")
     updates: Annotated[int, Field(ge=0)] = Field(30, description="Gradient steps per epoch.")
     batch: Count = Field(96, description="Transitions in a gradient step.")

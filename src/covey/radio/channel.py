@@ -68,8 +68,9 @@ def build_path_loss(radio: Radio) -> PathLoss:
 
 
 def distances(users_m: FloatArray, stations_m: FloatArray) -> FloatArray:
-    """Distance of every user to every station in metres, (U, B), from positions (U, 2) and (B, 2)."""
-    return np.asarray(np.linalg.norm(users_m[:, None, :] - stations_m[None, :, :], axis=-1), dtype=np.float64)
+    """Distance of every user to every station in metres, (..., U, B), from positions (..., U, 2) and (..., B, 2)."""
+    way_m = users_m[..., :, None, :] - stations_m[..., None, :, :]
+    return np.asarray(np.linalg.norm(way_m, axis=-1), dtype=np.float64)
 
 
 class ChannelModel(Protocol):

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from covey.environment import Calibration, calibrate, calibration_for, find_calibration, learning_hash
+from covey.environment.calibration import Trace, exploring, fit
+from covey.environment.surrogate import Constants, learn
+from covey.errors import ScenarioError
+from covey.scenario import Scenario, load_scenario
+
+TRUE = Constants(
+    start=2.3, start_std=0.2, rate=0.12, floor=0.5, wrong=0.05, wrong_slope=0.1, missing=0.03, noise=4.0, ceiling=9.0,
+    offset_std=0.0, judgement_std=0.0,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def quick() -> Scenario:
+    return load_scenario("quick")
+
+
+def made(seed: int, judgement_std: float = 0.0) -> Trace:
+    """A run of users that learn exactly as the constants say and judge their losses with an error."""
+    rng = np.random.default_rng(seed)
+    users, tasks, rounds = 12, 4, 15
+    groups, samples = rng.permutation(np.arange(users) % tasks), rng.integers(60, 90, users)
+    by_group = rng.normal(TRUE.start, TRUE.start_std, (1, tasks, tasks))
+    losses, identities, served, noise_std = [by_group[0, groups]], [], [], []
+    for t in range(rounds):
+        judged = losses[-1] + judgement_std * rng.standard_normal((users, tasks))
+        identities.append(rng.integers(tasks, size=users) if t == 0 else judged.argmin(axis=1))
+        served.append(rng.random(users) < rng.uniform(0.1, 1.0))
+        noise_std.append(rng.uniform(1.0, 5.0, users))
+        by_group = learn(
+            TRUE, by_group, groups[None], identities[-1][None], samples[None], served[-1][None], noise_std[-1][None]
+        )
+        losses.append(by_group[0, groups])
+    return Trace(
+        seed, 650, samples, groups, np.stack(identities), np.stack(served), np.stack(noise_std), np.stack(losses)
+    )
+
+
+def test_the_fit_finds_the_constants_that_made_the_runs(quick: Scenario) -> None:
+    found = fit(quick, [made(seed) for seed in range(8)])
+    for name in ("rate", "floor", "wrong", "wrong_slope", "missing", "noise"):
+        assert getattr(found.constants, name) == pytest.approx(getattr(TRUE, name), rel=1e-6), name
+    assert found.constants.start == pytest.approx(TRUE.start, abs=0.1)
+    assert found.constants.offset_std == pytest.approx(0.0, abs=1e-12)
+    assert found.error.one_step_rmse == pytest.approx(0.0, abs=1e-9)
+    assert found.error.one_step_r2 == pytest.approx(1.0)
+    assert found.error.rollout_rmse == pytest.approx(0.0, abs=1e-9)
+    assert (found.error.runs_fitted, found.error.runs_kept_out) == (6, 2)
+
+
+@pytest.mark.parametrize("std", [0.0, 0.1, 0.3])
+def test_the_fit_finds_how_well_users_judge(quick: Scenario, std: float) -> None:
+    found = fit(quick, [made(seed, std) for seed in range(12)])
+    assert found.constants.judgement_std == pytest.approx(std, rel=0.3, abs=0.01)
+
+
+def test_constants_are_never_negative_even_where_the_data_asks_for_it(quick: Scenario) -> None:
+    traces = [made(seed) for seed in range(4)]
+    upside_down = [
+        Trace(t.seed, t.weights, t.samples, t.groups, t.identities, t.served, t.noise_std, 5.0 - t.losses)
+        for t in traces
+    ]
+    found = fit(quick, upside_down).constants
+    assert min(found.rate, found.floor, found.wrong, found.wrong_slope, found.missing, found.noise) >= 0.0
+
+
+def test_real_runs_are_calibrated_and_the_file_reads_back(quick: Scenario, tmp_path: Path) -> None:
+    short = load_scenario("quick", ["training.rounds=4"])
+    seen: list[int] = []
+    found = calibrate(short, runs=2, on_run=lambda trace: seen.append(trace.seed))
+    assert seen == [1000, 1001]
+    found.save(tmp_path / "c.json")
+    assert Calibration.load(tmp_path / "c.json") == found
+    found.check(quick)  # the number of rounds does not shape learning
+    again = calibrate(short, runs=2, processes=2)
+    assert again == found
+
+
+def test_what_shapes_learning_is_in_the_hash_and_nothing_else() -> None:
+    base = learning_hash(load_scenario("quick"))
+    for harmless in (
+        "network.users=30",
+        "network.stations=9",
+        "radio.min_rate_bps=2e6",
+        "reward.penalty=5",
+        "training.rounds=3",
+    ):
+        assert learning_hash(load_scenario("quick", [harmless])) == base
+    for change in (
+        "training.clip=2",
+        "privacy.v_max=6",
+        "model.name=mlp",
+        "data.samples_max=91",
+        "clustering.rule=loss",
+    ):
+        assert learning_hash(load_scenario("quick", [change])) != base
+
+
+@pytest.mark.parametrize("preset", ["quick", "paper"])
+def test_presets_come_with_a_calibration_that_fits(preset: str) -> None:
+    assert calibration_for(load_scenario(preset)).scenario == preset
+
+
+def test_stale_missing_and_damaged_calibrations_are_one_sentence(tmp_path: Path) -> None:
+    other = load_scenario("quick", ["training.clip=2", "privacy.v_max=6"])
+    assert find_calibration(other) is None
+    with pytest.raises(ScenarioError, match="there is no calibration for how scenario 'quick' learns"):
+        calibration_for(other)
+    with pytest.raises(ScenarioError, match=r"is stale: privacy\.v_max, training\.clip differ"):
+        calibration_for(load_scenario("quick")).check(other)
+    with pytest.raises(ScenarioError, match="cannot be read as a calibration"):
+        Calibration.load(tmp_path / "none.json")
+    (tmp_path / "half.json").write_text(json.dumps({"scenario": "quick"}))
+    with pytest.raises(ScenarioError, match="cannot be read as a calibration"):
+        Calibration.load(tmp_path / "half.json")
+    with pytest.raises(ScenarioError, match="at least 2"):
+        calibrate(load_scenario("quick"), runs=1)
+
+
+def test_the_exploring_policy_serves_few_and_many(quick: Scenario) -> None:
+    from covey import simulate
+
+    history = simulate(quick, exploring, rounds=12, seed=3)
+    served = history.column("served")
+    assert history.column("violators").sum() == 0
+    assert served.min() <= 2
+    assert served.max() >= 5

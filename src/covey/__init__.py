@@ -16,6 +16,7 @@ from covey.association import Observation, register_policy
 from covey.data import UserData, register_dataset
 from covey.environment import parallel_env
 from covey.errors import CoveyError
+from covey.learners.library import learned_policy
 from covey.learning import register_model
 from covey.radio import register_mobility, register_path_loss
 from covey.scenario import Scenario, dump_scenario, load_scenario
@@ -32,6 +33,7 @@ __all__ = [
     "UserData",
     "__version__",
     "dump_scenario",
+    "learned_policy",
     "load_scenario",
     "parallel_env",
     "register_dataset",

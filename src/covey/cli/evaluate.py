@@ -14,7 +14,7 @@ from covey.cli.common import progress_bar
 from covey.environment import Calibration
 from covey.errors import ScenarioError
 from covey.evaluation import compare, default_policies
-from covey.learners.library import ALGORITHMS, find_policy
+from covey.learners.library import learned_policy
 from covey.learners.policy import load_policy
 from covey.report.comparison import comparison_table, draw_comparison
 from covey.report.pictures import png
@@ -62,7 +62,7 @@ def evaluate(
     if learning not in ("surrogate", "real"):
         raise ScenarioError(f"--learning is '{learning}'; it is either surrogate or real")
     chosen = load_scenario(scenario, set_ or ())
-    learned = find_policy(policy, chosen) if policy in ALGORITHMS else load_policy(Path(policy), chosen)
+    learned = learned_policy(policy, chosen)
     policies: dict[str, Policy] = default_policies(chosen, learned)
     if against:
         own = {name: p for name, p in policies.items() if name.startswith(learned.settings.algorithm)}

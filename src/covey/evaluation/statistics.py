@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
 
 from covey.seeding import generator
 
@@ -40,6 +39,8 @@ def mean_interval(values: Floats) -> Estimate:
     n, mean = len(values), float(np.mean(values))
     if n < 2:
         return Estimate(mean, mean, mean, n)
+    from scipy import stats  # takes half a second to load, and only comparisons need it
+
     half = float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
     return Estimate(mean, mean - half, mean + half, n)
 
@@ -49,6 +50,8 @@ def interquartile_mean(values: Floats, seed: int = 0) -> Estimate:
 
     values: (n,), or (runs, n) for several runs on the same n layouts: runs and layouts are then resampled both.
     """
+    from scipy import stats
+
     table = np.atleast_2d(values)
     rng = generator(seed, "bootstrap")
     rows = rng.integers(len(table), size=(_RESAMPLES, len(table), 1))
@@ -60,4 +63,6 @@ def interquartile_mean(values: Floats, seed: int = 0) -> Estimate:
 
 def rank_correlation(first: Floats, second: Floats) -> float:
     """Kendall's rank correlation of two lists of scores of the same policies."""
+    from scipy import stats
+
     return float(stats.kendalltau(first, second).statistic)

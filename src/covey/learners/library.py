@@ -11,11 +11,11 @@ from typing import Any
 from covey.data import data_root
 from covey.environment import calibrate, calibration_path, find_calibration
 from covey.errors import PolicyError
-from covey.learners.policy import LearnedPolicy, load_policy
+from covey.learners.policy import LearnedPolicy, Way, load_policy
 from covey.learners.settings import LearnerSettings
 from covey.learners.storage import trained_policy
 from covey.learners.training import Trainer
-from covey.scenario import Scenario
+from covey.scenario import Scenario, load_scenario
 
 #: Names under which a learned policy can be asked for.
 ALGORITHMS = ("dpvd", "iql", "qmix")
@@ -41,6 +41,17 @@ def find_policy(algorithm: str, scenario: Scenario) -> LearnedPolicy:
             f" {scenario.name} --algorithm {algorithm}, and give its policy.safetensors"
         )
     return found
+
+
+def learned_policy(name: str | Path, scenario: Scenario | str, *, way: Way = "guarded") -> LearnedPolicy:
+    """A trained policy for a scenario: of a file, or by algorithm (`dpvd`, ...) shipped or trained here before.
+
+    way: `guarded` (stations exchange a few hundred bytes, nobody violates a rule) or `alone` (nothing is exchanged).
+    """
+    chosen = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
+    if str(name) in ALGORITHMS:
+        return find_policy(str(name), chosen).with_way(way)
+    return load_policy(Path(name), chosen, way=way)
 
 
 def policy_or_train(

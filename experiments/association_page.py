@@ -219,6 +219,7 @@ def _verdicts(judged: Judged) -> list[str]:
         ("guarded DPVD beats coverage", ("dpvd", "guarded"), ("coverage", "")),
         ("DPVD alone beats IQL alone (own tasks)", ("dpvd", "alone"), ("iql", "alone")),
         ("DPVD alone beats IQL alone (any task)", ("dpvd_able", "alone"), ("iql_able", "alone")),
+        ("the same with the team's reward for both", ("dpvd_team", "alone"), ("iql", "alone")),
         ("DPVD alone beats QMIX alone (own tasks)", ("dpvd", "alone"), ("qmix", "alone")),
         ("DPVD alone beats greedy", ("dpvd", "alone"), ("greedy", "")),
         ("marginal credit beats the team's reward, guarded", ("dpvd", "guarded"), ("dpvd_team", "guarded")),

@@ -92,6 +92,20 @@ def test_one_station_makes_dpvd_and_iql_equal() -> None:
     assert torch.equal(weights(together), weights(alone))
 
 
+def test_marginal_credit_is_the_default_only_where_it_is_possible() -> None:
+    assert LearnerSettings().marginal
+    for changes in (
+        {"algorithm": "iql"},
+        {"head": "subset"},
+        {"discount": 0.9},
+        {"charge": "team"},
+        {"credit": "team"},
+    ):
+        assert not LearnerSettings.model_validate(changes).marginal
+    with pytest.raises(ValueError, match="needs head=additive"):
+        LearnerSettings.model_validate({"credit": "marginal", "discount": 0.5})
+
+
 def test_the_literal_loop_runs_as_printed(quick: Scenario) -> None:
     trained = trainer(quick, **{**LITERAL, "networks": 2})
     run(trained)

@@ -97,8 +97,12 @@ class LearnerSettings(BaseModel):
     def marginal(self) -> bool:
         """Whether gains are learned from single users' worth, where the rounds tell it."""
         if self.credit is None:
-            return self.algorithm == "dpvd" and self.head == "additive" and self.split
+            return self.algorithm == "dpvd" and self._can_be_marginal
         return self.credit == "marginal"
+
+    @property
+    def _can_be_marginal(self) -> bool:
+        return self.head == "additive" and self.split and self.discount == 0.0 and self.charge == "station"
 
     @property
     def mixer(self) -> MixerName:
@@ -111,8 +115,10 @@ class LearnerSettings(BaseModel):
             raise ValueError("raw_reward and shaping exclude each other; set shaping=false to learn from raw rewards")
         if self.raw_reward and self.split:
             raise ValueError("raw_reward and split exclude each other; set split=false to learn from raw rewards")
-        if self.credit == "marginal" and (self.head != "additive" or not self.split):
-            raise ValueError("credit=marginal needs the additive head and split values; use credit=team")
+        if self.credit == "marginal" and not self._can_be_marginal:
+            raise ValueError(
+                "credit=marginal needs head=additive, split=true, discount=0 and charge=station; use credit=team"
+            )
         if self.epsilon_end > self.epsilon_start:
             raise ValueError(
                 f"epsilon_end ({self.epsilon_end}) is above epsilon_start ({self.epsilon_start}); lower it"

@@ -96,6 +96,11 @@ def render_page(results: Path) -> str:
             IQL and QMIX."""
         ),
         "",
+        *_text(
+            """The policies that ship with covey are the DPVD trainings whose two validation rewards (guarded and alone)
+            sum highest. Sets of fewer than five seeds are side questions."""
+        ),
+        "",
         "![Reward against greedy on every held-out layout](images/policies.png)",
         "",
         "## How good the surrogate is",

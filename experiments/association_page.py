@@ -99,8 +99,8 @@ def render_page(results: Path) -> str:
         ),
         "",
         *_text(
-            """The policies that ship with covey are the DPVD trainings whose two validation rewards (guarded and alone)
-            sum highest. Sets of fewer than five seeds are side questions."""
+            """The policies that ship with covey are other trainings, with more epochs: what `covey train quick` and
+            `covey train paper` give with their defaults. Sets of fewer than five seeds are side questions."""
         ),
         "",
         "![Reward against greedy on every held-out layout](images/policies.png)",

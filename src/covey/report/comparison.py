@@ -60,8 +60,9 @@ def comparison_table(comparison: Comparison) -> Table:
     table = Table(
         title=f"{comparison.scenario}, {len(comparison.seeds)} layouts, {comparison.learning} rounds; 95 % intervals",
         title_justify="left",
-        box=box.SIMPLE,
-        padding=(0, 1),
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
     )
     table.add_column("policy", style="bold", no_wrap=True)
     for heading in ("reward", f"vs {reference}, %", "viol.", "served", "loss", "ms", "bytes"):

@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from covey.errors import ScenarioError
+from covey.errors import ResumeError, ScenarioError
 from covey.learners.settings import LITERAL, LearnerSettings
+from covey.scenario import Scenario, load_scenario
 
 
 def progress_bar(console: Console) -> Progress:
@@ -54,6 +55,14 @@ def free_folder(name: str, checkpoint: str) -> Path:
         number += 1
         folder = base.with_name(f"{base.name}-{number}")
     return folder
+
+
+def stored_scenario(folder: Path) -> Scenario:
+    """The scenario of the work that a folder holds."""
+    stored = folder / "scenario.toml"
+    if not stored.is_file():
+        raise ResumeError(f"'{folder}' has lost its scenario.toml and cannot be resumed; start again with --overwrite")
+    return load_scenario(stored)
 
 
 def cores() -> int:

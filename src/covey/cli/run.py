@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from covey.association import Policy
-from covey.cli.common import cores, free_folder, interruptible, progress_bar
+from covey.cli.common import cores, free_folder, interruptible, progress_bar, stored_scenario
 from covey.errors import INTERRUPTED, ResumeError
 from covey.learners.library import ALGORITHMS, policy_or_train
 from covey.learners.policy import LearnedPolicy, load_policy
@@ -186,12 +186,10 @@ def _settings_to_resume(
     header: dict[str, Any] = read_checkpoint_header(folder)
     if overrides:
         raise ResumeError("--set cannot change a run that is being resumed; start a new one without --resume")
-    stored = folder / "scenario.toml"
-    if not stored.is_file():
-        raise ResumeError(f"'{folder}' has lost its scenario.toml and cannot be resumed; start again with --overwrite")
+    scenario = stored_scenario(folder)
     if rounds is not None and rounds < header["round"]:
         raise ResumeError(f"the run has already played {header['round']} rounds; --rounds must be at least that")
-    return load_scenario(stored), header["policy"], header["seed"], rounds or header["rounds"]
+    return scenario, header["policy"], header["seed"], rounds or header["rounds"]
 
 
 def _sensible_workers(scenario: Scenario) -> int:

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from covey.cli.common import free_folder, interruptible, learner_settings, progress_bar
+from covey.cli.common import free_folder, interruptible, learner_settings, progress_bar, stored_scenario
 from covey.environment import Calibration
 from covey.errors import INTERRUPTED, OutputError, ResumeError, ScenarioError
 from covey.learners.board import Board
@@ -219,8 +219,5 @@ def _settings_to_resume(
     header = read_training_header(folder)
     if overrides or learner:
         raise ResumeError("--set and --learner cannot change a training that is being resumed; start a new one")
-    stored = folder / "scenario.toml"
-    if not stored.is_file():
-        raise ResumeError(f"'{folder}' has lost its scenario.toml and cannot be resumed; start again with --overwrite")
     settings = LearnerSettings.model_validate(header["settings"])
-    return load_scenario(stored), settings, header["seed"], header["learning"]
+    return stored_scenario(folder), settings, header["seed"], header["learning"]

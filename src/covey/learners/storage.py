@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
@@ -20,7 +20,7 @@ from covey.learners.replay import Replay
 from covey.learners.training import Trainer
 from covey.scenario import dump_scenario
 from covey.scenario.load import fingerprint
-from covey.simulation.storage import csv_bytes, write_atomically
+from covey.simulation.storage import csv_bytes, read_checkpoint_header, write_atomically
 
 CHECKPOINT = "training.safetensors"
 POLICY = "policy.safetensors"
@@ -65,18 +65,8 @@ def _identity(trainer: Trainer) -> dict[str, Any]:
 
 
 def read_training_header(folder: Path) -> dict[str, Any]:
-    """What a training's checkpoint says about it."""
-    path = folder / CHECKPOINT
-    if not path.is_file():
-        raise ResumeError(f"there is nothing to resume in '{folder}': it holds no {CHECKPOINT}; start without --resume")
-    try:
-        with safe_open(path, framework="pt") as file:
-            header: dict[str, Any] = json.loads(file.metadata()["covey"])
-            return header
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise ResumeError(
-            f"'{path}' is damaged and cannot be resumed ({error}); start again with --overwrite"
-        ) from None
+    """What a training's checkpoint says about it: version, scenario fingerprint, settings, learning, seed, epoch."""
+    return read_checkpoint_header(folder, CHECKPOINT)
 
 
 def restore_training(trainer: Trainer, folder: Path) -> None:

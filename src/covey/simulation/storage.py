@@ -118,11 +118,11 @@ def save_checkpoint(simulation: Simulation, folder: Path) -> None:
     write_atomically(folder / CHECKPOINT, save(arrays, metadata={"covey": json.dumps(header)}))
 
 
-def read_checkpoint_header(folder: Path) -> dict[str, Any]:
-    """What a run's checkpoint says about it: version, scenario fingerprint, seed, policy, rounds, round."""
-    path = folder / CHECKPOINT
+def read_checkpoint_header(folder: Path, name: str = CHECKPOINT) -> dict[str, Any]:
+    """What a checkpoint says about its work; of a run: version, scenario fingerprint, seed, policy, rounds, round."""
+    path = folder / name
     if not path.is_file():
-        raise ResumeError(f"there is nothing to resume in '{folder}': it holds no {CHECKPOINT}; start without --resume")
+        raise ResumeError(f"there is nothing to resume in '{folder}': it holds no {name}; start without --resume")
     try:
         with safe_open(path, framework="numpy") as file:
             header: dict[str, Any] = json.loads(file.metadata()["covey"])

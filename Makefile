@@ -51,8 +51,8 @@ study-policies: setup  ## Repeat the study of learned policies (CIFAR-10 needed;
 	@$(BIN)/python experiments/association.py train
 	@$(BIN)/python experiments/association.py judge
 	@$(BIN)/python experiments/association.py transfer
-	@$(BIN)/python experiments/association.py real --data digits --layouts 20
-	@$(BIN)/python experiments/association.py real --data cifar10 --layouts 3
+	@$(BIN)/python experiments/association.py real --data digits --layouts 40
+	@$(BIN)/python experiments/association.py real --data cifar10 --layouts 4
 	@$(BIN)/python experiments/association.py page
 
 .venv-interop/.ready: pyproject.toml constraints.txt

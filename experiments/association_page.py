@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from covey.environment import calibration_for
+from covey.environment.surrogate import recursion
 from covey.evaluation import Estimate, interquartile_mean, mean_interval, rank_correlation
 from covey.report.palette import INK, MUTED, OKABE_ITO, drawing_style
 from covey.report.pictures import png
@@ -157,7 +158,10 @@ def _surrogate() -> list[str]:
         " | order of runs: correlation |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
-    constants = ["| | rate | floor | wrong | wrong slope | missing | noise |", "| --- " * 7 + "|"]
+    constants = [
+        "| | own samples only, at losses | others only | half and half | missing | noise |",
+        "| --- " * 6 + "|",
+    ]
     for name in ("quick", "paper"):
         found = calibration_for(load_scenario(name))
         error, fitted = found.error, found.constants
@@ -166,12 +170,19 @@ def _surrogate() -> list[str]:
             f"| `{name}` | {error.runs_fitted} / {error.runs_kept_out} | {error.one_step_rmse:.3f}"
             f" | {error.one_step_r2:.2f} | {error.rollout_rmse:.3f} | {order} |"
         )
-        values = (fitted.rate, fitted.floor, fitted.wrong, fitted.wrong_slope, fitted.missing, fitted.noise)
-        constants.append(f"| `{name}` | " + " | ".join(f"{value:.3g}" for value in values) + " |")
-    note = """Errors are those of runs kept out of the fit, played under a policy that serves randomly many users. The
-        fitted constants are the finding behind everything below: what is missing of a group (`missing`) costs nothing
-        measurable, other groups in the same model (`wrong`, `wrong slope`) cost a lot. One right user moves a model
-        about as far as three."""
+        own = ", ".join(f"{change:+.2f} at {loss:.1f}" for loss, change in zip(fitted.knots, fitted.own, strict=True))
+        middle = float(np.mean(fitted.knots))
+        point, none = np.array([middle]), np.zeros(1)
+        others, half = (float(recursion(fitted, point, share + none, none, none)[0] - middle) for share in (1.0, 0.5))
+        constants.append(
+            f"| `{name}` | {own} | {others:+.3f} at {middle:.1f} | {half:+.3f} at {middle:.1f} | {fitted.missing:.2g}"
+            f" | {fitted.noise:.2g} |"
+        )
+    note = """Errors are those of runs kept out of the fit; runs were played under policies that serve randomly many
+        users, as many as possible, and one of every task. The second table says how much the loss of a group changes in
+        one round, by who trained the model, and is the finding behind everything below: what is missing of a group
+        (`missing`) costs nothing measurable, other groups in the same model cost a lot. One right user moves a model
+        about as far as three, and a model that half belongs to others hardly moves."""
     return [*rows, "", *constants, "", *_text(note)]
 
 

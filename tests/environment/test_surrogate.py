@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -16,12 +18,13 @@ def constants() -> Constants:
     return Constants(
         start=2.5,
         start_std=0.2,
-        rate=0.1,
-        floor=0.3,
-        wrong=0.4,
-        wrong_slope=0.2,
+        knots=(0.3, 1.5, 2.8),
+        own=(-0.05, -0.1, -0.3),
+        other=(0.2, 0.04),
+        mixed=(-0.3, 0.05),
         missing=0.5,
         noise=30.0,
+        floor=0.1,
         ceiling=3.2,
         offset_std=0.1,
         judgement_std=0.05,
@@ -62,6 +65,16 @@ def by_loops(network: int, group: int, task: int, arrays: dict[str, np.ndarray])
     return 1.0 - own / total, 1.0 - (own / held if held else 0.0), noise / total**2, True
 
 
+def between(loss: float, knots: tuple[float, ...], values: tuple[float, ...]) -> float:
+    """The straight line between the knots around `loss`; beyond them the last value."""
+    if loss <= knots[0]:
+        return values[0]
+    for (left, low), (right, high) in pairwise(zip(knots, values, strict=True)):
+        if loss <= right:
+            return low + (high - low) * (loss - left) / (right - left)
+    return values[-1]
+
+
 def test_composition_equals_a_loop_over_users(arrays: dict[str, np.ndarray]) -> None:
     found = composition(**arrays, tasks=TASKS)
     for index in np.ndindex(NETWORKS, TASKS, TASKS):
@@ -76,14 +89,14 @@ def test_learning_equals_a_loop_over_groups_and_tasks(arrays: dict[str, np.ndarr
         wrong, missing, noise, trained = by_loops(*index, arrays)
         loss = before[index]
         if trained:
-            loss = (
-                loss
-                - constants.rate * (loss - constants.floor)
-                + wrong**2 * (constants.wrong + constants.wrong_slope * loss)
+            loss += (
+                (1 - wrong) * between(loss, constants.knots, constants.own)
+                + wrong * (constants.other[0] + constants.other[1] * loss)
+                + wrong * (1 - wrong) * (constants.mixed[0] + constants.mixed[1] * loss)
                 + constants.missing * missing**2
                 + constants.noise * noise
             )
-            loss = min(max(loss, 0.0), constants.ceiling)
+            loss = min(max(loss, constants.floor), constants.ceiling)
         assert after[index] == pytest.approx(loss, rel=1e-12), index
 
 
@@ -100,17 +113,28 @@ def test_a_task_that_nobody_serves_keeps_its_losses(arrays: dict[str, np.ndarray
 
 
 def test_wrong_and_missing_users_and_noise_never_help(constants: Constants) -> None:
-    strict = replace(constants, wrong=0.1, wrong_slope=0.1, missing=0.1, noise=0.1, ceiling=100.0)
+    strict = replace(constants, mixed=(0.0, 0.0), ceiling=100.0)
     loss, none, some = np.full(5, 2.0), np.zeros(5), np.linspace(0.0, 1.0, 5)
     for shares in ((some, none, none), (none, some, none), (none, none, some)):
         assert np.all(np.diff(recursion(strict, loss, *shares)) > 0)
 
 
-def test_losses_stay_between_zero_and_the_ceiling(constants: Constants) -> None:
-    steep = replace(constants, rate=3.0, floor=0.0, wrong=1e6)
+def test_strangers_count_in_their_share_of_the_samples(constants: Constants) -> None:
+    plain = replace(constants, mixed=(0.0, 0.0))
+    loss, none = np.full(3, 2.0), np.zeros(3)
+    alone, half, others = recursion(plain, loss, np.array([0.0, 0.5, 1.0]), none, none)
+    assert half == pytest.approx((alone + others) / 2)
+
+
+def test_losses_stay_between_floor_and_ceiling(constants: Constants) -> None:
+    steep = replace(constants, own=(-9.0, -9.0, -9.0), other=(1e6, 0.0))
     ones = np.ones(1)
-    assert recursion(steep, ones, 0 * ones, 0 * ones, 0 * ones) == [0.0]
+    assert recursion(steep, ones, 0 * ones, 0 * ones, 0 * ones) == [steep.floor]
     assert recursion(steep, ones, ones, 0 * ones, 0 * ones) == [steep.ceiling]
+
+
+def test_constants_read_back_from_json(constants: Constants) -> None:
+    assert Constants.from_dict(json.loads(json.dumps(constants.to_dict()))) == constants
 
 
 def test_users_announce_the_task_that_fits_them_best() -> None:

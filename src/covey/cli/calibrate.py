@@ -71,7 +71,8 @@ def _table(calibration: Calibration) -> Table:
     table.add_column(style="bold")
     table.add_column(justify="right")
     for key, value in calibration.constants.to_dict().items():
-        table.add_row(key.replace("_", " "), f"{value:.4g}")
+        values = value if isinstance(value, tuple) else (value,)
+        table.add_row(key.replace("_", " "), ", ".join(f"{number:.4g}" for number in values))
     table.add_section()
     names = {
         "runs_fitted": "runs fitted",

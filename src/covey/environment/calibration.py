@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear
 
-from covey.association import Observation, random
+from covey.association import Observation, Policy, coverage, greedy, random
 from covey.data import data_root
 from covey.environment.site import Bools, Floats, Ints
 from covey.environment.surrogate import Constants, composition, learn, recursion
@@ -32,6 +32,10 @@ SHIPPED = Path(__file__).parent / "calibrations"
 FIRST_SEED = 1000
 #: Every so many runs one is kept out of the fit to measure its error.
 _HELD_OUT_EVERY = 4
+#: Points of the piecewise linear term of the fit, at quantiles of the losses seen.
+_KNOTS = 6
+#: Weight in the fit of a group's loss on a model that nobody of the group trained.
+_WEIGHT_OF_STRANGERS = 0.1
 #: Errors drawn for every real announcement when their spread is fitted.
 _JUDGEMENTS = 20
 
@@ -110,7 +114,7 @@ class Calibration:
                 **{
                     **values,
                     "seeds": tuple(values["seeds"]),
-                    "constants": Constants(**values["constants"]),
+                    "constants": Constants.from_dict(values["constants"]),
                     "error": Error(**values["error"]),
                 }
             )
@@ -180,7 +184,11 @@ def calibrate(
     processes: int = 1,
     on_run: Callable[[Trace], None] | None = None,
 ) -> Calibration:
-    """Play `runs` real runs under a policy that serves randomly many users, and fit the surrogate to them."""
+    """Play `runs` real runs and fit the surrogate to them.
+
+    Runs take turns between a policy that serves randomly many users, one that serves as many as it can, and one that
+    serves a user of every task, so that the fit has seen few and many, early and late.
+    """
     if runs < 2:
         raise ScenarioError(f"runs is {runs}; a calibration needs at least 2, one to fit and one to check")
     seeds = range(first_seed, first_seed + runs)
@@ -195,17 +203,22 @@ def collect(
     values = scenario.model_dump(mode="json")
     traces = []
     if processes == 1:
-        for seed in seeds:
-            traces.append(_play(values, seed))
+        for index, seed in enumerate(seeds):
+            traces.append(_play(values, seed, index))
             if on_run is not None:
                 on_run(traces[-1])
         return traces
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        for trace in pool.map(_play, [values] * len(seeds), seeds):
+        for trace in pool.map(_play, [values] * len(seeds), seeds, range(len(seeds))):
             traces.append(trace)
             if on_run is not None:
                 on_run(trace)
     return traces
+
+
+def policy_of_run(index: int) -> Policy:
+    """The policy under which a calibration plays its run `index`."""
+    return (exploring, greedy, coverage)[index % 3]
 
 
 def exploring(observation: Observation, rng: np.random.Generator) -> Bools:
@@ -214,8 +227,8 @@ def exploring(observation: Observation, rng: np.random.Generator) -> Bools:
     return selected & (rng.random(selected.shape[1]) < rng.uniform(0.1, 1.0))
 
 
-def _play(values: dict[str, Any], seed: int) -> Trace:
-    with Simulation(scenario_from_dict(values), exploring, seed=seed) as simulation:
+def _play(values: dict[str, Any], seed: int, index: int) -> Trace:
+    with Simulation(scenario_from_dict(values), policy_of_run(index), seed=seed) as simulation:
         losses = [_all_losses(simulation)]
         while not simulation.done:
             simulation.play()
@@ -288,21 +301,33 @@ def _constants(traces: Sequence[Trace], tasks: int) -> Constants:
             f"the runs hold only {len(rows)} trained models to learn from, too few to fit; play more runs or rounds"
         )
     before, change, wrong, missing, noise = rows.T
+    took_part = wrong < 1.0
+    knots = np.unique(np.quantile(before[took_part] if took_part.any() else before, np.linspace(0.0, 1.0, _KNOTS)))
+    hats = np.stack([np.interp(before, knots, row) for row in np.eye(len(knots))], axis=1)
     scale = max(float(noise.max()), 1e-300)
-    columns = np.column_stack([np.ones_like(before), -before, wrong**2, wrong**2 * before, missing**2, noise / scale])
-    # Every error term of the bound can only raise the loss, so the fit has no negative coefficients.
-    level, rate, add, slope, lacking, noisy = nnls(columns, change)[0]
-    starts = np.concatenate([_by_group(trace, tasks)[0].ravel() for trace in traces])
+    right = 1.0 - wrong
+    columns = np.column_stack([
+        right[:, None] * hats, wrong, wrong * before, wrong * right, wrong * right * before, missing**2, noise / scale
+    ])  # fmt: skip
+    # What is missing and noise can only raise the loss; the other terms may have either sign.
+    least = np.concatenate([np.full(columns.shape[1] - 2, -np.inf), np.zeros(2)])
+    # Hardly anybody uses a model that its group did not train, and most rows are of that kind.
+    weight = np.sqrt(np.where(took_part, 1.0, _WEIGHT_OF_STRANGERS))
+    found = lsq_linear(columns * weight[:, None], change * weight, (least, np.inf)).x.tolist()
+    own, (other_0, other_1, mixed_0, mixed_1, lacking, noisy) = found[:-6], found[-6:]
+    by_group = [_by_group(trace, tasks) for trace in traces]
+    starts = np.concatenate([losses[0].ravel() for losses in by_group])
     return Constants(
         start=float(starts.mean()),
         start_std=float(starts.std()),
-        rate=float(rate),
-        floor=float(level / rate) if rate > 0 else 0.0,
-        wrong=float(add),
-        wrong_slope=float(slope),
-        missing=float(lacking),
-        noise=float(noisy / scale),
-        ceiling=float(max(trace.losses.max() for trace in traces)),
+        knots=tuple(knots.tolist()),
+        own=tuple(own),
+        other=(other_0, other_1),
+        mixed=(mixed_0, mixed_1),
+        missing=lacking,
+        noise=noisy / scale,
+        floor=float(min(losses.min() for losses in by_group)),
+        ceiling=float(max(losses.max() for losses in by_group)),
         offset_std=float(np.sqrt(np.mean([_offset_variance(trace, tasks) for trace in traces]))),
         judgement_std=_judgement_std(traces),
     )

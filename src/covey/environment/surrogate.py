@@ -1,20 +1,24 @@
-"""A model of learning that costs microseconds: the corrected one-step bound as a recursion, with fitted constants.
+"""A model of learning that costs microseconds: the one-step bound as a recursion, with fitted constants.
 
 State is the loss L[g, k] of every true group g on every task's model k. Whenever task k is served, each group's loss on
-it contracts towards a floor, is pushed up by the other groups' share w of the samples that trained it, by the share m
-of the group's own samples that did not, and by the noise n of the mean update:
+it changes by what its own samples do and by what the others' do, in their shares 1 - w and w of all that trained it,
+by a term for mixed company, is pushed up by the share m of the group's own samples that did not take part, and by the
+noise n of the mean update:
 
-    L <- L - rate (L - floor) + w^2 (wrong + wrong_slope L) + missing m^2 + noise n
+    L <- L + (1 - w) own(L) + w other(L) + w (1 - w) mixed(L) + missing m^2 + noise n
 
-which is the form of the one-step bound with its error split into wrong and missing users. A task that nobody serves
-keeps its model. A user announces the task whose model seems to fit it best: its group's losses plus an offset of its
-own and the error of judging by a sample, new in every round.
+The terms are those of the one-step bound: contraction, wrong users, missing users, noise. The bound squares w, since it
+bounds the length of an error; real steps follow the mean gradient, whose effect on a loss is linear in the shares to
+first order. Squared, half-mixed models look far better than they are, and policies that serve many users with them.
+`own` is piecewise linear because networks first have to leave a plateau and slow down at the end; `other` and `mixed`
+are linear in L. A task that nobody serves keeps its model. A user announces the task whose model seems to fit it best:
+its group's losses plus an offset of its own and the error of judging by a sample, new in every round.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -25,19 +29,21 @@ from covey.environment.site import Bools, Floats, Ints
 class Constants:
     """Fitted constants of the surrogate.
 
-    start, start_std: mean and spread of the untrained models' losses; rate, floor, wrong, wrong_slope, missing, noise:
-    of the recursion; ceiling: the largest loss seen; offset_std: spread of a user's losses around its group's;
-    judgement_std: spread of the error with which users compare their losses.
+    start, start_std: mean and spread of the untrained models' losses; knots, own: losses and what a round of the
+    group's own samples changes there, between them on straight lines and beyond them constant; other, mixed, missing,
+    noise: of the recursion; floor, ceiling: the smallest and the largest loss of a group seen; offset_std: spread of a
+    user's losses around its group's; judgement_std: spread of the error with which users compare their losses.
     """
 
     start: float
     start_std: float
-    rate: float
-    floor: float
-    wrong: float
-    wrong_slope: float
+    knots: tuple[float, ...]
+    own: tuple[float, ...]
+    other: tuple[float, float]
+    mixed: tuple[float, float]
     missing: float
     noise: float
+    floor: float
     ceiling: float
     offset_std: float
     judgement_std: float
@@ -45,6 +51,12 @@ class Constants:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """The constants that `to_dict` gave, also after JSON; `KeyError` or `TypeError` when they are not these."""
+        lists = {name: tuple(values[name]) for name in ("knots", "own", "other", "mixed")}
+        return cls(**values | lists)
 
 
 def announced(losses: Floats, groups: Ints, offsets: Floats) -> Ints:
@@ -55,14 +67,12 @@ def announced(losses: Floats, groups: Ints, offsets: Floats) -> Ints:
 
 def recursion(constants: Constants, losses: Floats, wrong: Floats, missing: Floats, noise: Floats) -> Floats:
     """Losses after one served round; all arrays have the same shape, `noise` is sum std^2 / N^2 over served users."""
-    after = (
-        losses
-        - constants.rate * (losses - constants.floor)
-        + wrong**2 * (constants.wrong + constants.wrong_slope * losses)
-        + constants.missing * missing**2
-        + constants.noise * noise
-    )
-    return np.clip(after, 0.0, constants.ceiling)
+    own = np.interp(losses, constants.knots, constants.own)
+    other = constants.other[0] + constants.other[1] * losses
+    mixed = constants.mixed[0] + constants.mixed[1] * losses
+    after = losses + (1.0 - wrong) * (own + wrong * mixed) + wrong * other
+    after += constants.missing * missing**2 + constants.noise * noise
+    return np.clip(after, constants.floor, constants.ceiling)
 
 
 def learn(

@@ -32,6 +32,9 @@ PURPOSES: dict[str, int] = {
     "replay": 19,
     "network": 20,
     "bootstrap": 21,
+    "identity_noise": 22,
+    "loss": 23,
+    "masks": 24,
 }
 
 

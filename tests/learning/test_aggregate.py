@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from covey.learning import aggregate_models, screen
+from covey.learning import aggregate_models
 
 
 def case(seed: int, n: int = 9, weights: int = 7) -> tuple[np.ndarray, ...]:
@@ -67,18 +67,3 @@ def test_wrong_arrays_are_refused(change: dict[str, np.ndarray], words: str) -> 
     arrays = dict(zip(names, case(1), strict=True)) | change
     with pytest.raises(ValueError, match=words):
         aggregate_models(**arrays, stations=3)
-
-
-def test_screening_accepts_exactly_the_usable_uploads() -> None:
-    uploads = np.ones((4, 3), np.float32)
-    uploads[1, 2] = np.nan
-    uploads[2, 0] = -np.inf
-    assert screen(uploads).tolist() == [True, False, False, True]
-    ragged = [np.ones(3), np.ones(2), np.ones((3, 1)), np.float64(1.0) * np.ones(()), np.full(3, 10.0)]
-    assert screen(ragged, 3).tolist() == [True, False, False, False, True]
-    assert screen(ragged, 3, max_norm=2.0).tolist() == [True, False, False, False, False]
-    assert screen(np.zeros((0, 3), np.float32)).shape == (0,)
-
-
-def test_the_norm_of_large_uploads_does_not_overflow() -> None:
-    assert screen(np.full((1, 4), 1e30, np.float32), max_norm=3e30).tolist() == [True]

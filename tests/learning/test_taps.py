@@ -94,4 +94,6 @@ def test_a_ghost_norm_sees_gradients_that_nearly_cancel() -> None:
     gradients[0, 1] = -1 + 2**-20
     tap.see(x, gradients)
     wanted = float(x[0, 0].double().square().sum()) * 40 * 2.0**-40
-    assert tap.squares[0] == pytest.approx(wanted, rel=1e-6)
+    # The norm is exact, and what float32 may leave of the large terms is on top of it.
+    rests = 2 * 2.0**-23 * 2 * float(x[0, 0].double().norm()) * 40**0.5
+    assert wanted**0.5 <= tap.squares[0] ** 0.5 <= wanted**0.5 + 1.001 * rests

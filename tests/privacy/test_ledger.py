@@ -19,10 +19,10 @@ def test_charges_add_up_per_user() -> None:
 
 def test_budget_refuses_the_release_that_would_exceed_it_and_only_that() -> None:
     ledger = Ledger(2, budget_epsilon=2.0)
-    assert ledger.charge([0, 1], [ledger.budget_rho, ledger.budget_rho * 1.01]).tolist() == [True, False]
+    assert ledger.charge([0, 1], ledger.budget_rho * [1.0, 1.01]).tolist() == [True, False]
     assert ledger.rho[1] == 0.0
     assert ledger.refusals.tolist() == [0, 1]
-    assert ledger.charge([1], ledger.budget_rho / 2).all()
+    assert ledger.charge([1], ledger.budget_rho[1] / 2).all()
     assert not ledger.charge([0], 1e-9).any()
     assert (ledger.epsilon("zcdp") <= 2.0).all()
 
@@ -42,7 +42,7 @@ def test_round_trip_and_refusal_of_damage() -> None:
     with pytest.raises(ValueError, match="schema"):
         Ledger.from_dict(ledger.to_dict() | {"schema": 99})
     with pytest.raises(ValueError, match="cannot be trusted"):
-        Ledger.from_dict(ledger.to_dict() | {"rho": [0.0, -1.0]})
+        Ledger.from_dict(ledger.to_dict() | {"spent": {"gradient": [0.0, -1.0], "identity": [0.0, 0.0]}})
 
 
 def test_a_copy_is_independent() -> None:
@@ -59,3 +59,42 @@ def test_misuse() -> None:
     with pytest.raises(ValueError, match="0 or more"):
         ledger.charge([1], -0.1)
     assert ledger.rho.sum() == 0
+
+
+def test_every_user_can_have_a_budget_of_its_own() -> None:
+    ledger = Ledger(2, budget_epsilon=[1.0, 4.0])
+    assert ledger.budget_rho[0] < ledger.budget_rho[1]
+    assert ledger.charge([0, 1], ledger.budget_rho[1]).tolist() == [False, True]
+    assert ledger.left.tolist() == [ledger.budget_rho[0], 0.0]
+    again = Ledger.from_dict(json.loads(json.dumps(ledger.to_dict())))
+    np.testing.assert_array_equal(again.budget_rho, ledger.budget_rho)
+    with pytest.raises(ValueError, match="2 numbers for 3 users"):
+        Ledger(3, budget_epsilon=[1.0, 2.0])
+
+
+def test_identities_are_charged_to_the_same_total_and_budget() -> None:
+    ledger = Ledger(2, budget_epsilon=1.0)
+    half = float(ledger.budget_rho[0]) / 2
+    assert ledger.charge([0], half, "identity").all()
+    assert ledger.charge([0], half).all()
+    assert not ledger.charge([0], half, "identity").any()
+    np.testing.assert_allclose(ledger.rho, [2 * half, 0.0])
+    assert ledger.spent["identity"][0] == half
+    assert (ledger.releases[0], ledger.announcements[0], ledger.refusals[0]) == (1, 1, 1)
+
+
+def test_the_exact_formula_is_not_used_where_it_does_not_hold() -> None:
+    ledger = Ledger(2)
+    ledger.charge([0, 1], 0.3)
+    ledger.charge([1], 0.1, "identity")
+    assert ledger.epsilon()[0] == epsilon(0.3, 1e-5, "exact")
+    assert ledger.epsilon()[1] == epsilon(0.4, 1e-5, "zcdp") > epsilon(0.4, 1e-5, "exact")
+
+
+def test_raw_announcements_are_labelled_and_survive_a_round_trip() -> None:
+    ledger = Ledger(3)
+    ledger.label_unprotected([0, 2])
+    ledger.label_unprotected([2])
+    again = Ledger.from_dict(json.loads(json.dumps(ledger.to_dict())))
+    assert again.unprotected.tolist() == [1, 0, 2]
+    assert not again.rho.any()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from covey.learning import REASONS
 from covey.simulation import History, RoundRecord
 from covey.simulation.record import USER_FIELDS, VIOLATIONS
 
@@ -54,6 +55,12 @@ def test_bits_of_the_violation_mask_are_those_of_the_code() -> None:
     row = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `violation`"))
     assert [int(bit) for bit, _ in _bits(row)] == [1 << index for index in range(len(VIOLATIONS))]
     assert tuple(name for _, name in _bits(row)) == VIOLATIONS
+
+
+def test_bits_of_the_rejection_mask_are_those_of_the_code() -> None:
+    row = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `rejection`"))
+    assert [int(bit) for bit, _ in _bits(row)] == [1 << index for index in range(len(REASONS))]
+    assert tuple(name for _, name in _bits(row)) == tuple(REASONS)
 
 
 def _bits(row: str) -> list[tuple[str, str]]:

@@ -122,7 +122,7 @@ def test_noise_off_is_reported_as_no_guarantee() -> None:
 
 def test_replay_says_it_is_not_private_and_identities_are_named(quick_history: History) -> None:
     assert "NOT private" in quick_history.notes[0]
-    assert any("identities" in note for note in quick_history.notes)
+    assert any("Identities are NOT protected" in note for note in quick_history.notes)
 
 
 def test_secure_noise_differs_from_run_to_run() -> None:

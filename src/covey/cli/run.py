@@ -16,6 +16,7 @@ from covey.errors import INTERRUPTED, ResumeError
 from covey.learners.library import ALGORITHMS, policy_or_train
 from covey.learners.policy import LearnedPolicy, load_policy
 from covey.learners.storage import POLICY
+from covey.privacy import JOURNAL, Journal
 from covey.report import summary_table, write_report
 from covey.scenario import PRESETS, dump_scenario, load_scenario
 from covey.scenario.schema import Scenario
@@ -47,6 +48,17 @@ def run(
         int | None, typer.Option(min=1, help="Rounds to play; the scenario's own when not given.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in the run.")] = 0,
+    security: Annotated[
+        str | None,
+        typer.Option(help="What stations may see: none (every upload) or masked (sums only); short for security.mode."),
+    ] = None,
+    identity: Annotated[
+        str | None,
+        typer.Option(
+            help="How tasks are announced: raw, noisy_max (noised and charged) or from_release (from noised uploads);"
+            " short for privacy.identity."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; runs/SCENARIO-POLICY-seedS when not given.")
     ] = None,
@@ -82,15 +94,22 @@ def run(
     """
     console = Console(quiet=quiet or as_json)
     notes = Console(stderr=True, quiet=quiet)
+    short = {"security.mode": security, "privacy.identity": identity}
+    overrides = [*(set_ or ()), *(f"{key}={value}" for key, value in short.items() if value is not None)]
     if resume:
         folder = _folder_to_resume(out)
-        chosen, policy, seed, rounds = _settings_to_resume(folder, set_, rounds)
+        chosen, policy, seed, rounds = _settings_to_resume(folder, overrides, rounds)
     else:
-        chosen = load_scenario(scenario, set_ or ())
+        chosen = load_scenario(scenario, overrides)
         folder = out if out is not None else free_folder(f"{chosen.name}-{_short(policy)}-seed{seed}", CHECKPOINT)
     decides = _policy(policy, chosen, folder / POLICY if resume else None, notes)
     with Simulation(
-        chosen, decides, rounds=rounds, seed=seed, workers=workers or _sensible_workers(chosen)
+        chosen,
+        decides,
+        rounds=rounds,
+        seed=seed,
+        workers=workers or _sensible_workers(chosen),
+        journal=Journal(folder / JOURNAL),
     ) as simulation:
         simulation.history.policy = policy
         started, interrupted = time.perf_counter(), False
@@ -100,6 +119,7 @@ def run(
                     restore_checkpoint(simulation, folder)
                 else:
                     prepare_folder(folder, overwrite=overwrite)
+                    (folder / JOURNAL).unlink(missing_ok=True)
                     write_atomically(folder / "scenario.toml", dump_scenario(chosen).encode())
                     if isinstance(decides, LearnedPolicy):
                         decides.save(folder / POLICY)
@@ -113,6 +133,8 @@ def run(
         history = simulation.history
     try:
         extra = {"versions": versions(), "wall_seconds": round(seconds, 3)} | _exchange(decides)
+        if history.milliseconds:
+            extra["security_milliseconds"] = history.milliseconds
         write_results(history, folder, extra)
         write_report(history, folder, versions(), write_atomically)
     except KeyboardInterrupt:
@@ -179,13 +201,14 @@ def _folder_to_resume(out: Path | None) -> Path:
     return out
 
 
-def _settings_to_resume(
-    folder: Path, overrides: list[str] | None, rounds: int | None
-) -> tuple[Scenario, str, int, int]:
+def _settings_to_resume(folder: Path, overrides: list[str], rounds: int | None) -> tuple[Scenario, str, int, int]:
     """Scenario, policy, seed and rounds of the run in `folder`; more rounds extend it."""
     header: dict[str, Any] = read_checkpoint_header(folder)
     if overrides:
-        raise ResumeError("--set cannot change a run that is being resumed; start a new one without --resume")
+        raise ResumeError(
+            "--set, --security and --identity cannot change a run that is being resumed; start a new one without"
+            " --resume"
+        )
     scenario = stored_scenario(folder)
     if rounds is not None and rounds < header["round"]:
         raise ResumeError(f"the run has already played {header['round']} rounds; --rounds must be at least that")

@@ -128,16 +128,27 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
     """Everything in a scenario that shapes how models learn, by key; radio, places and rewards do not."""
     data = scenario.data.model_dump(mode="json", exclude={"path"})
     training = scenario.training.model_dump(mode="json", exclude={"rounds"})
-    privacy = {
+    privacy: dict[str, Any] = {
         "v_max": scenario.privacy.v_max,
         "n_min": scenario.privacy.n_min,
         "noise": scenario.privacy.noise != "off",
     }
+    # Options that are off are left out, so that calibrations from before they existed keep their hash.
+    clustering = scenario.clustering.model_dump(mode="json")
+    for option in ("announce_every", "announce_rounds"):
+        if getattr(scenario.clustering, option) == type(scenario.clustering).model_fields[option].default:
+            del clustering[option]
+    if scenario.privacy.identity != "raw":
+        privacy |= {name: getattr(scenario.privacy, name) for name in ("identity", "identity_rho", "loss_bound")}
+    if scenario.security.mode != "none":
+        privacy["security"] = scenario.security.mode
+    if scenario.radio.loss_probability > 0:
+        privacy["loss_probability"] = scenario.radio.loss_probability
     sections: dict[str, dict[str, Any]] = {
         "network": {"tasks": scenario.network.tasks},
         "data": data,
         "model": scenario.model.model_dump(mode="json"),
-        "clustering": scenario.clustering.model_dump(mode="json"),
+        "clustering": clustering,
         "training": training,
         "privacy": privacy,
     }

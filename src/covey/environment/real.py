@@ -155,9 +155,9 @@ def _play(simulation: Simulation, turn: _Turn, selected: Bools) -> tuple[Decisio
     identities = identification.identities
     decision = allocate(world, state, identification, observation, selected & observation.available)
     uploads = train(world, state, identities, decision)
-    models = aggregate(world, state, identities, decision, uploads)
-    evaluation = evaluate(world, state, models, identities)
-    simulation.state = advance(world, state, models, identification, decision)
+    aggregation = aggregate(world, state, identities, decision, uploads)
+    evaluation = evaluate(world, state, aggregation.models, identities)
+    simulation.state = advance(world, state, identification, decision, uploads, aggregation)
     return decision, evaluation.train_loss_sum / world.samples
 
 

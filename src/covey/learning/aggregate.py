@@ -1,33 +1,12 @@
-"""What the stations do with uploads: screen them, and average the good ones."""
+"""What the stations do with the uploads that they let in: average them."""
 
 from __future__ import annotations
-
-import math
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float32]
 Index = npt.NDArray[np.integer]
-
-
-def screen(
-    uploads: Sequence[npt.NDArray[np.floating]] | npt.NDArray[np.floating],
-    size: int | None = None,
-    *,
-    max_norm: float = math.inf,
-) -> npt.NDArray[np.bool_]:
-    """Which uploads are fit to be averaged, (n,): finite, of `size` weights, of norm at most `max_norm`.
-
-    `uploads` is an array (n, D), or a list of what arrived, which may have any shapes; without a
-    `size` any vector will do.
-    """
-    accepted = np.zeros(len(uploads), dtype=bool)
-    for i, upload in enumerate(uploads):
-        if upload.ndim == 1 and size in (None, upload.size) and np.isfinite(upload).all():
-            accepted[i] = math.isinf(max_norm) or float(np.linalg.norm(upload.astype(np.float64))) <= max_norm
-    return accepted
 
 
 def aggregate_models(
@@ -72,4 +51,4 @@ def _check(uploads: Array, task: Index, station: Index, samples: Index, models: 
     if samples.shape != (count,) or (count and samples.min() < 1):
         raise ValueError(f"samples must be {count} numbers of at least 1, one for each upload")
     if uploads.shape != (count, models.shape[1]):
-        raise ValueError(f"uploads have shape {uploads.shape}, but models have {models.shape[1]} weights; screen first")
+        raise ValueError(f"uploads have shape {uploads.shape}, but models have {models.shape[1]} weights")

@@ -167,6 +167,27 @@ class Engine:
         found = self._run(calls, costs)
         return np.concatenate([losses for losses, _ in found]), np.concatenate([similarity for _, similarity in found])
 
+    def announce(
+        self,
+        round: int,
+        users: Ints,
+        scale: Floats,
+        *,
+        similarity_weight: float,
+        loss_bound: float,
+        slope_bound: float,
+    ) -> Ints:
+        """Tasks of `users` (n,) by the noisy maximum of bounded scores, with Gumbel noise of `scale` (n,).
+
+        All samples of a user count; see `covey.learning.steps.bounded_scores`.
+        """
+        calls: list[Call] = [
+            ("announce", ([int(user)], round, similarity_weight, loss_bound, slope_bound, [float(size)]))
+            for user, size in zip(users, scale, strict=True)
+        ]
+        found = self._run(calls, [float(self._sizes[user]) for user in users])
+        return np.concatenate([np.zeros(0, dtype=np.int64), *found])
+
     def train(
         self,
         round: int,
@@ -179,13 +200,18 @@ class Engine:
         batch: int,
         purpose: str = "noise",
         base: Weights | None = None,
+        sizes: Ints | None = None,
     ) -> TrainResult:
         """One noised step of each of `users` (n,) from the models of `tasks` (n,), or all from `base` (D,).
 
         `clip` (n,) are the clipping norms and `noise_std` (n,) the standard deviations of the noise on the
-        sum of clipped gradients; where it is 0 no noise is drawn. A `batch` of 0 takes all samples.
+        sum of clipped gradients; where it is 0 no noise is drawn. A `batch` of 0 takes all samples. `sizes`
+        (n,) are the public numbers of samples that sums are divided by, those of the data when not given.
         """
         start = self._starting_tasks(users, tasks, base)
+        public = self._sizes[users] if sizes is None else sizes
+        if public.shape != users.shape:
+            raise ValueError(f"sizes has shape {public.shape} for {len(users)} users; give one number for each")
         for name, values in (("clip", clip), ("noise_std", noise_std)):
             if np.shape(values) != users.shape:
                 raise ValueError(
@@ -195,7 +221,11 @@ class Engine:
             ("train", (row, int(user), int(start[row]), round, float(clip[row]), float(noise_std[row])))
             for row, user in enumerate(users)
         ]
-        calls = [(name, (*given, learning_rate, batch, purpose)) for name, given in calls]
+        divisors = np.minimum(public, batch or public)
+        calls = [
+            (name, (*given, learning_rate, batch, purpose, int(divisor)))
+            for (name, given), divisor in zip(calls, divisors, strict=True)
+        ]
         costs = [float(min(self._sizes[user], batch or self._sizes[user])) for user in users]
         uploads, found = self._run_to_uploads(calls, costs)
         columns = np.array(found, dtype=np.float64).reshape(-1, 3)

@@ -43,6 +43,50 @@ def identities_from_scores(
     return identities
 
 
+def noisy_identities(scores: Floats, scale: Floats, normals: Floats) -> Ints:
+    """The task of each user, (n,), with the largest score after Gumbel noise of `scale` (n,).
+
+    scores: (n, K); normals: (n, 2, K) standard normal values, two of which make one Gumbel value: half
+    the sum of their squares is exponential, and minus its logarithm is Gumbel.
+    """
+    gumbel = -np.log(np.maximum((normals**2).sum(axis=1) / 2, np.finfo(np.float64).tiny))
+    return np.asarray((scores + scale[:, None] * gumbel).argmax(axis=1), dtype=np.int64)
+
+
+def identity_noise_scale(samples: Ints, width: float, rho: float) -> Floats:
+    """Scale of the Gumbel noise, (n,), that makes an announcement from the mean of `samples` bounded scores cost `rho`.
+
+    One sample moves each mean score by at most width / samples, the sensitivity; the noisy maximum of
+    scores of that sensitivity costs epsilon^2 / 8 with scale 2 x sensitivity / epsilon.
+    """
+    return np.asarray(width / samples / np.sqrt(2.0 * rho), dtype=np.float64)
+
+
+def released_identities(
+    steps: npt.NDArray[np.floating], task: Ints, samples: Ints, paths: npt.NDArray[np.floating], totals: Floats
+) -> Ints:
+    """The task of each user, (n,), whose model has gone most in the direction of the user's own last noised step.
+
+    steps: (n, D) what each user uploaded, less the model of its `task` (n,) that it started from; paths: (K, D) from
+    the first to the newest weights of the models, the last steps having been averaged over totals[k] samples (K,).
+    The whole path counts, because noise averages out along it. A user takes its own last step out of its task's path,
+    which would otherwise resemble its noise. Users for whom no model has moved keep their task. Nothing is used that
+    was not released or broadcast, so that this costs no privacy.
+    """
+    step, path = steps.astype(np.float64), paths.astype(np.float64)
+    rows = np.arange(len(steps))
+    size, share = (step**2).sum(axis=1), samples / totals[task]
+    products = step @ path.T
+    lengths = np.broadcast_to((path**2).sum(axis=1), products.shape).copy()
+    inner = products[rows, task]
+    products[rows, task] = inner - share * size
+    lengths[rows, task] = np.maximum(lengths[rows, task] - 2 * share * inner + share**2 * size, 0.0)
+    # Rounding leaves a little of a path that was the user's alone.
+    known = lengths > 1e-12 * size[:, None]
+    cosines = np.divide(products, np.sqrt(lengths), out=np.full(products.shape, -np.inf), where=known)
+    return np.where(known.any(axis=1), cosines.argmax(axis=1), task)
+
+
 def random_identities(users: int, tasks: int, rng: np.random.Generator) -> Ints:
     """A random task for each user, (U,), with at least one user for every task."""
     if users < tasks:

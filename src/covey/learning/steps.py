@@ -76,6 +76,63 @@ def group_scores(
     return losses, similarity
 
 
+def bounded_scores(
+    module: nn.Module,
+    models: Weights,
+    movements: Weights,
+    x: Tensor,
+    y: Tensor,
+    *,
+    similarity_weight: float,
+    loss_bound: float,
+    slope_bound: float,
+) -> Floats:
+    """Mean over one user's samples of a bounded score of each task, (K,): what `noisy_max` announces from.
+
+    A sample's score is similarity_weight x s - (1 - similarity_weight) x loss, with its loss cut to
+    [0, loss_bound] and s, how fast its loss falls along the model's last movement (divided by
+    slope_bound), cut to [-1, 1]. So one sample can move the mean by at most `score_width` / n, whatever
+    it is. Losses and slopes that are not finite count as the worst and as 0.
+    """
+    means = np.zeros(len(models))
+    length = max(32, _FORWARD_ELEMENTS // (2 * x[0].numel()))
+    for k, (weights, movement) in enumerate(zip(models, movements, strict=True)):
+        load_flat(module, weights)
+        norm = float(np.linalg.norm(movement.astype(np.float64)))
+        heading = movement / norm if similarity_weight > 0 and norm > 0 else None
+        total = 0.0
+        for part_x, part_y in zip(torch.split(x, length), torch.split(y, length), strict=True):
+            losses, slopes = _losses_and_slopes(module, heading, part_x, part_y)
+            bounded = np.nan_to_num(losses, nan=loss_bound, posinf=loss_bound).clip(0.0, loss_bound)
+            falls = np.nan_to_num(-slopes / slope_bound, nan=0.0).clip(-1.0, 1.0)
+            total += float((similarity_weight * falls - (1.0 - similarity_weight) * bounded).sum())
+        means[k] = total / len(x)
+    return means
+
+
+def score_width(similarity_weight: float, loss_bound: float, *, replaced: bool) -> float:
+    """Most that one sample can change the sum of `bounded_scores`: when replaced, or when added or removed."""
+    low, high = -similarity_weight - (1.0 - similarity_weight) * loss_bound, similarity_weight
+    return high - low if replaced else max(-low, high)
+
+
+def _losses_and_slopes(module: nn.Module, heading: Weights | None, x: Tensor, y: Tensor) -> tuple[Floats, Floats]:
+    """Loss of each sample and its derivative along `heading` (D,), (n,) each, in one forward pass."""
+    if heading is None:
+        return sample_losses(module, x, y)[0], np.zeros(len(x))
+    names = [name for name, _ in module.named_parameters()]
+    values = tuple(parameter.detach() for parameter in module.parameters())
+    pieces = torch.split(torch.from_numpy(heading), [value.numel() for value in values])
+    tangents = tuple(piece.view_as(value) for piece, value in zip(pieces, values, strict=True))
+
+    def losses_of(*parameters: Tensor) -> Tensor:
+        outputs = torch.func.functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
+        return functional.cross_entropy(outputs, y, reduction="none")
+
+    losses, slopes = torch.func.jvp(losses_of, values, tangents)[:2]
+    return losses.detach().double().numpy(), slopes.detach().double().numpy()
+
+
 def evaluate(module: nn.Module, weights: Weights, x: Tensor, y: Tensor) -> tuple[float, int]:
     """Loss, summed over the samples, and number of samples classified right."""
     load_flat(module, weights)
@@ -106,11 +163,13 @@ def noised_step(
     clip: float,
     noise: Floats | None,
     learning_rate: float,
+    size: int | None = None,
 ) -> LocalUpdate:
-    """A user's step from `weights` (D,): clipped gradients and `noise` (D,) added up, times learning_rate / n.
+    """A user's step from `weights` (D,): clipped gradients and `noise` (D,) added up, times learning_rate / size.
 
-    Eqs. (5) and (6), with noise on the sum of the n clipped gradients (errata E10, E12). Everything
-    after the gradients is float64, and rounded once at the end.
+    Eqs. (5) and (6), with noise on the sum of the clipped gradients (errata E10, E12). `size` is the
+    public number of samples, n when not given: dividing by the number that is really there would show it
+    in the scale of the noise. Everything after the gradients is float64, and rounded once at the end.
     """
     if len(x) == 0:
         raise ValueError("a local step needs at least one sample, but x is empty")
@@ -124,7 +183,7 @@ def noised_step(
     norms = found.norms.numpy()
     finite = np.isfinite(norms)
     with np.errstate(over="ignore"):  # an overflow is seen and rejected where the upload arrives
-        stepped = (weights - (learning_rate / len(x)) * total).astype(np.float32)
+        stepped = (weights - (learning_rate / (size or len(x))) * total).astype(np.float32)
     return LocalUpdate(
         stepped,
         mean_norm=float(norms[finite].mean()) if finite.any() else 0.0,

@@ -113,7 +113,9 @@ class Tap:
             # Positions may cancel, which float32 would not see to the last digit: the bound needs float64.
             left, right = self._pair[0].double(), gradients.double()
             products = torch.bmm(left, left.transpose(1, 2)).mul_(torch.bmm(right, right.transpose(1, 2)))
-            self.squares = products.sum((1, 2)).clamp_min_(0.0).numpy()
+            # The sum itself is formed in float32, where large terms that cancel leave rests: these count as well.
+            rests = positions * torch.finfo(gradients.dtype).eps * (left.norm(dim=2) * right.norm(dim=2)).sum(1)
+            self.squares = (products.sum((1, 2)).clamp_min_(0.0).sqrt_() + rests).square_().numpy()
         else:
             self._formed = self.form(inputs, gradients)
             self.squares = row_squares(self._formed.flatten(1))

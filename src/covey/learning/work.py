@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from covey.learning.clip import chunk_length
+from covey.learning.identify import noisy_identities
 from covey.learning.models import load_flat
-from covey.learning.steps import group_scores, noised_step, sample_losses, task_scores
+from covey.learning.steps import bounded_scores, group_scores, noised_step, sample_losses, task_scores
 from covey.seeding import generator
 
 Floats = npt.NDArray[np.float64]
@@ -76,6 +77,32 @@ class Work:
                 similarity.append(found[1])
         return np.concatenate(losses), np.concatenate(similarity)
 
+    def announce(
+        self,
+        users: Sequence[int],
+        round: int,
+        similarity_weight: float,
+        loss_bound: float,
+        slope_bound: float,
+        scales: Sequence[float],
+    ) -> Ints:
+        """Tasks of `users` by noisy maximum, (n,): scores and noise never leave this process, as on a device."""
+        tasks = len(self.models)
+        announced = np.zeros(len(users), dtype=np.int64)
+        for row, (user, scale) in enumerate(zip(users, scales, strict=True)):
+            scores = bounded_scores(
+                self.module,
+                self.models,
+                self.movements,
+                *self._pick(user, round, 0, "identify_batch"),
+                similarity_weight=similarity_weight,
+                loss_bound=loss_bound,
+                slope_bound=slope_bound,
+            )
+            normals = self.noise(user, round, "identity_noise", 2 * tasks).reshape(1, 2, tasks)
+            announced[row] = noisy_identities(scores[None], np.array([scale]), normals)[0]
+        return announced
+
     def train(
         self,
         row: int,
@@ -87,17 +114,18 @@ class Work:
         learning_rate: float,
         batch: int,
         purpose: str,
+        size: int,
     ) -> tuple[float, float, int]:
         """Write a user's new weights to `uploads[row]`; its mean norm, clipped fraction and rejected samples.
 
-        The user starts from the model of `task`, or from `base` when that is -1.
+        The user starts from the model of `task`, or from `base` when that is -1, and divides by its public `size`.
         """
         x, y = self._pick(user, round, batch, "train_batch")
         noise = None
         if noise_std > 0:
             noise = self.noise(user, round, purpose, self.uploads.shape[1]) * noise_std
         weights = self.base if task < 0 else self.models[task]
-        update = noised_step(self.module, weights, x, y, clip=clip, noise=noise, learning_rate=learning_rate)
+        update = noised_step(self.module, weights, x, y, clip=clip, noise=noise, learning_rate=learning_rate, size=size)
         self.uploads[row] = update.weights
         return update.mean_norm, update.clipped_fraction, update.rejected
 

@@ -1,16 +1,21 @@
 """Privacy: what a release costs, who has spent what, and where noise comes from."""
 
 from covey.privacy.accounting import epsilon, release_rho, rho_for_epsilon, sensitivity
+from covey.privacy.journal import JOURNAL, Journal, charge_lost, read_journal
 from covey.privacy.ledger import Ledger
 from covey.privacy.noise import NoNoise, ReplayNoise, SecureNoise, build_noise
 
 __all__ = [
+    "JOURNAL",
+    "Journal",
     "Ledger",
     "NoNoise",
     "ReplayNoise",
     "SecureNoise",
     "build_noise",
+    "charge_lost",
     "epsilon",
+    "read_journal",
     "release_rho",
     "rho_for_epsilon",
     "sensitivity",

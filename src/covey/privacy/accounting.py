@@ -74,6 +74,9 @@ def _epsilon_zcdp(rho: float, delta: float) -> float:
         alpha = 1.0 + math.exp(log_excess)
         return rho * alpha + math.log1p(-1.0 / alpha) - math.log(delta * alpha) / (alpha - 1.0)
 
+    # Beyond this the best alpha is so close to 1 that 1 - 1/alpha is 0 in floating point.
+    if rho > 1e12:
+        return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
     centre = 0.5 * math.log(math.log(1.0 / delta) / rho)
     found = minimize_scalar(bound, bounds=(centre - 8.0, centre + 8.0), method="bounded", options={"xatol": 1e-10})
     return max(0.0, float(found.fun))

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from covey.privacy.accounting import Adjacency, Method, epsilon, rho_for_epsilon
 
-SCHEMA = 1
+SCHEMA = 2
+#: What a user can release: a noised gradient (Gaussian), or its task (noisy maximum, not Gaussian).
+Kind = Literal["gradient", "identity"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+_COUNTS = ("releases", "announcements", "unprotected", "refusals")
 
 
 class Ledger:
     """What each of `users` users has spent, as total rho, and a budget that refuses further releases.
 
-    rho: (U,) total zCDP cost; releases: (U,) number of charged releases. With a budget, a release
-    whose charge would lift a user's total above it is refused as a whole for that user. The budget
-    is kept in rho, converted by the tight zCDP formula: stopping on the sum of rho stays valid when
-    noise and schedule are chosen from earlier outputs (Whitehouse et al. 2023).
+    rho: (U,) total zCDP cost; spent: the same by kind of release. releases, announcements: (U,)
+    numbers of charged gradients and identities; unprotected: (U,) identities that were announced as
+    they are, which no rho covers; refusals: (U,). With a budget (one epsilon for all or one per
+    user), a release whose charge would lift a user's total above it is refused as a whole for that
+    user. The budget is kept in rho, converted by the tight zCDP formula: stopping on the sum of rho
+    stays valid when noise and schedule are chosen from earlier outputs (Whitehouse et al. 2023).
     """
 
     def __init__(
@@ -29,27 +35,42 @@ class Ledger:
         *,
         delta: float = 1e-5,
         adjacency: Adjacency = "replace_one",
-        budget_epsilon: float | None = None,
+        budget_epsilon: float | Sequence[float] | None = None,
     ) -> None:
         self.delta = delta
         self.adjacency: Adjacency = adjacency
         self.budget_epsilon = budget_epsilon
-        self.budget_rho = np.inf if budget_epsilon is None else rho_for_epsilon(budget_epsilon, delta, "zcdp")
-        self.rho: NDArray[np.float64] = np.zeros(users)
+        self.budget_rho = _budgets(users, budget_epsilon, delta)
+        self.spent: dict[Kind, NDArray[np.float64]] = {kind: np.zeros(users) for kind in KINDS}
         self.releases: NDArray[np.int64] = np.zeros(users, dtype=np.int64)
+        self.announcements: NDArray[np.int64] = np.zeros(users, dtype=np.int64)
+        self.unprotected: NDArray[np.int64] = np.zeros(users, dtype=np.int64)
         self.refusals: NDArray[np.int64] = np.zeros(users, dtype=np.int64)
 
     @property
     def users(self) -> int:
         """Number of users."""
-        return len(self.rho)
+        return len(self.releases)
+
+    @property
+    def rho(self) -> NDArray[np.float64]:
+        """(U,) total zCDP cost of everything charged."""
+        return np.asarray(self.spent["gradient"] + self.spent["identity"])
+
+    @property
+    def left(self) -> NDArray[np.float64]:
+        """(U,) rho that the budget still allows; infinite without one."""
+        return np.maximum(self.budget_rho - self.rho, 0.0)
 
     def affordable(self, users: Sequence[int] | NDArray[np.int64], rho: ArrayLike) -> NDArray[np.bool_]:
         """Which of these users can pay `rho` (n,) within their budget, (n,) bool."""
         index = np.asarray(users, dtype=np.int64)
-        return np.asarray(self.rho[index] + np.broadcast_to(np.asarray(rho, float), index.shape) <= self.budget_rho)
+        cost = np.broadcast_to(np.asarray(rho, float), index.shape)
+        return np.asarray(self.rho[index] + cost <= self.budget_rho[index])
 
-    def charge(self, users: Sequence[int] | NDArray[np.int64], rho: ArrayLike) -> NDArray[np.bool_]:
+    def charge(
+        self, users: Sequence[int] | NDArray[np.int64], rho: ArrayLike, kind: Kind = "gradient"
+    ) -> NDArray[np.bool_]:
         """Charge one release of cost `rho` (n,) to each of these users; (n,) bool, False where refused.
 
         A refused user's total is unchanged and its release must not be sent.
@@ -61,32 +82,55 @@ class Ledger:
         if np.any(cost < 0) or np.any(np.isnan(cost)):
             raise ValueError(f"the cost of a release must be 0 or more, got {cost.min()}")
         paid = self.affordable(index, cost)
-        self.rho[index[paid]] += cost[paid]
-        self.releases[index[paid]] += 1
-        self.refusals[index[~paid]] += 1
+        self.spent[kind][index[paid]] += cost[paid]
+        (self.releases if kind == "gradient" else self.announcements)[index[paid]] += 1
+        self.refuse(index[~paid])
         return paid
 
+    def refuse(self, users: Sequence[int] | NDArray[np.int64]) -> None:
+        """Count a release that was not made because the budget could not pay it."""
+        self.refusals[np.asarray(users, dtype=np.int64)] += 1
+
+    def label_unprotected(self, users: Sequence[int] | NDArray[np.int64]) -> None:
+        """Count an identity that was announced as it is: nothing bounds what it tells."""
+        self.unprotected[np.asarray(users, dtype=np.int64)] += 1
+
+    def add_lost(self, users: Sequence[int] | NDArray[np.int64], rho: ArrayLike, kind: Kind = "gradient") -> None:
+        """Add a release that may have left before a crash; it counts whatever the budget says, for it has happened."""
+        index = np.asarray(users, dtype=np.int64)
+        self.spent[kind][index] += np.asarray(rho, dtype=np.float64)
+        (self.releases if kind == "gradient" else self.announcements)[index] += 1
+
     def epsilon(self, method: Method = "exact", delta: float | None = None) -> NDArray[np.float64]:
-        """(U,) epsilon of each user at `delta` (the ledger's own when not given)."""
+        """(U,) epsilon of each user at `delta` (the ledger's own when not given).
+
+        The exact formula holds for Gaussian releases alone: users who also announced identities get
+        the tight zCDP value in its place.
+        """
         at = self.delta if delta is None else delta
-        return np.array([epsilon(value, at, method) for value in self.rho.tolist()])
+        methods: list[Method] = [
+            "zcdp" if method == "exact" and identity > 0 else method for identity in self.spent["identity"].tolist()
+        ]
+        return np.array([epsilon(rho, at, how) for rho, how in zip(self.rho.tolist(), methods, strict=True)])
 
     def copy(self) -> Ledger:
         """An independent ledger with the same totals."""
         twin = copy.copy(self)
-        twin.rho, twin.releases, twin.refusals = self.rho.copy(), self.releases.copy(), self.refusals.copy()
+        twin.spent = {kind: values.copy() for kind, values in self.spent.items()}
+        for name in _COUNTS:
+            setattr(twin, name, getattr(self, name).copy())
         return twin
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready copy; `from_dict` gives back an equal ledger."""
+        budget = self.budget_epsilon
         return {
             "schema": SCHEMA,
             "delta": self.delta,
             "adjacency": self.adjacency,
-            "budget_epsilon": self.budget_epsilon,
-            "rho": [float(v) for v in self.rho],
-            "releases": self.releases.tolist(),
-            "refusals": self.refusals.tolist(),
+            "budget_epsilon": list(budget) if isinstance(budget, Sequence) else budget,
+            "spent": {kind: [float(v) for v in values] for kind, values in self.spent.items()},
+            **{name: getattr(self, name).tolist() for name in _COUNTS},
         }
 
     @classmethod
@@ -94,15 +138,24 @@ class Ledger:
         """The ledger that `to_dict` wrote; refuses another schema or damaged totals."""
         if saved.get("schema") != SCHEMA:
             raise ValueError(f"this ledger has schema {saved.get('schema')!r}; this version reads schema {SCHEMA}")
-        ledger = cls(
-            len(saved["rho"]),
-            delta=saved["delta"],
-            adjacency=saved["adjacency"],
-            budget_epsilon=saved["budget_epsilon"],
-        )
-        ledger.rho = np.array(saved["rho"], dtype=np.float64)
-        ledger.releases = np.array(saved["releases"], dtype=np.int64)
-        ledger.refusals = np.array(saved["refusals"], dtype=np.int64)
-        if np.any(ledger.rho < 0) or np.any(np.isnan(ledger.rho)):
-            raise ValueError("this ledger holds a negative or undefined total and cannot be trusted")
+        users = len(saved["releases"])
+        ledger = cls(users, delta=saved["delta"], adjacency=saved["adjacency"], budget_epsilon=saved["budget_epsilon"])
+        ledger.spent = {kind: np.array(saved["spent"][kind], dtype=np.float64) for kind in KINDS}
+        for name in _COUNTS:
+            setattr(ledger, name, np.array(saved[name], dtype=np.int64))
+        totals = [*ledger.spent.values(), *(getattr(ledger, name) for name in _COUNTS)]
+        if any(values.shape != (users,) or np.any(values < 0) or np.any(np.isnan(values)) for values in totals):
+            raise ValueError("this ledger holds a missing, negative or undefined total and cannot be trusted")
         return ledger
+
+
+def _budgets(users: int, budget: float | Sequence[float] | None, delta: float) -> NDArray[np.float64]:
+    if budget is None:
+        return np.full(users, np.inf)
+    limits = np.asarray(budget, dtype=np.float64)
+    if limits.ndim and limits.shape != (users,):
+        raise ValueError(
+            f"budget_epsilon has {limits.size} numbers for {users} users; give one for each or one for all"
+        )
+    known = {value: rho_for_epsilon(value, delta, "zcdp") for value in np.unique(limits).tolist()}
+    return np.array([known[value] for value in np.broadcast_to(limits, users).tolist()])

@@ -54,9 +54,9 @@ def downlink_slots(limit_s: float, model_bits: float, rate_bps: float) -> int:
     return math.floor(limit_s * rate_bps / model_bits * (1.0 + _SLOT_TOLERANCE))
 
 
-def uplink_times(rates_bps: FloatArray, model_bits: float) -> FloatArray:
-    """Upload time of every user in seconds, (U,), 0 for users without a link."""
-    return np.divide(model_bits, rates_bps, out=np.zeros_like(rates_bps), where=rates_bps > 0)
+def uplink_times(rates_bps: FloatArray, bits: float | FloatArray) -> FloatArray:
+    """Upload time of `bits`, one number or (U,), of every user in seconds, (U,), 0 for users without a link."""
+    return np.divide(bits, rates_bps, out=np.zeros_like(rates_bps), where=rates_bps > 0)
 
 
 @dataclass(frozen=True)

@@ -212,7 +212,8 @@ def _privacy(axes: Axes, history: History) -> None:
         )  # fmt: skip
     budget = history.scenario.privacy.budget_epsilon
     if budget is not None:
-        axes.axhline(budget, color=INK, linestyle=":", linewidth=1.4, label="budget")
+        for row, limit in enumerate(sorted(set(np.atleast_1d(budget).tolist()))):
+            axes.axhline(limit, color=INK, linestyle=":", linewidth=1.4, label="budget" if row == 0 else None)
     axes.autoscale_view()
     axes.set_ylabel("epsilon")
     _finish(axes, title, 1, int(rounds[-1]))

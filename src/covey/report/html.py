@@ -16,6 +16,7 @@ from covey.report.sheets import (
     LISTED_USERS,
     Sheet,
     privacy_sheet,
+    security_sheet,
     spread_sheet,
     task_sheet,
     total_sheet,
@@ -149,6 +150,7 @@ def _results(history: History, summary: dict[str, Any], pictures: Mapping[str, b
             reading.on_privacy(history, summary),
             _panels(history, "privacy", "clipping"),
             _table(privacy_sheet(summary)),
+            _table(security_sheet(history, summary)) if history.scenario.security.mode == "masked" else "",
         ),
         _section(
             "Network",

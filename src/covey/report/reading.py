@@ -132,10 +132,11 @@ def on_privacy(history: History, summary: Summary) -> list[str]:
         return ["Nobody uploaded anything, so nothing was spent."]
     change = {"replace_one": "replacing one of its samples", "add_remove": "adding or removing one of its samples"}
     secret = "had the noise been secret, " if privacy["noise"] == "replay" else ""
+    released = "uploads and announcements" if privacy["announcements"] else "uploads"
     sentences = [
         f"The largest epsilon of a user is {number(largest)} at delta = {delta}, the mean {number(mean)}: {secret}"
-        f"{change[privacy['adjacency']]} would change the probability of anything that this user's uploads can show by"
-        f" a factor of at most {_factor(largest)}, apart from a probability of {delta}."
+        f"{change[privacy['adjacency']]} would change the probability of anything that this user's {released} can show"
+        f" by a factor of at most {_factor(largest)}, apart from a probability of {delta}."
     ]
     if largest > WEAK_EPSILON:
         sentences.append(
@@ -148,7 +149,7 @@ def on_privacy(history: History, summary: Summary) -> list[str]:
             " largest user), which weakens any epsilon; choose a smaller privacy.delta."
         )
     if privacy["refusals"]:
-        sentences.append(f"Budgets refused {count(privacy['refusals'], 'upload')}.")
+        sentences.append(f"Budgets refused {count(privacy['refusals'], 'release')}.")
     return sentences
 
 

@@ -130,11 +130,42 @@ def total_sheet(history: History, summary: Summary) -> Sheet:
     rows += [
         ("Rounds with a violation", f"{totals['rounds_with_violations']:,} of {rounds:,}"),
         ("Releases refused (budget spent)", f"{totals['refused_releases']:,}"),
-        ("Uploads rejected (damaged)", f"{totals['rejected_uploads']:,}"),
+        ("Uploads lost on their way", f"{totals['lost_uploads']:,}"),
+        ("Uploads turned away by stations", f"{totals['rejected_uploads']:,}"),
         ("Sum of rewards", number(totals["reward"], 4)),
         ("  without the penalty", number(totals["reward_without_penalty"], 4)),
     ]
     return Sheet("Totals of the run", ("", "value"), rows)
+
+
+_IDENTITIES = {
+    "raw": "announced as they are, not protected",
+    "noisy_max": "announced with noise, charged",
+    "from_release": "from noised uploads, at no further cost",
+}
+
+
+def _budget(budget: float | list[float] | None) -> str:
+    if budget is None:
+        return "none"
+    limits = np.atleast_1d(np.asarray(budget, dtype=float))
+    return number(limits[0]) if len(set(limits.tolist())) == 1 else f"{number(limits.min())} to {number(limits.max())}"
+
+
+def security_sheet(history: History, summary: Summary) -> Sheet:
+    """What masking cost: bits, bytes, time on the air and in processors."""
+    totals, served = summary["totals"], max(summary["totals"]["served"], 1)
+    rows = [
+        ("Bits of one upload", f"{summary['privacy']['upload_bits']:,.0f}"),
+        ("Bytes of the protocol besides uploads, per served user and round", whole(totals["protocol_bytes"] / served)),
+        ("Uplink delay in all", seconds(totals["uplink_s"])),
+        ("Tasks kept closed for too few uploads, summed over rounds", f"{totals['closed_tasks']:,}"),
+    ]
+    rows += [
+        (f"Milliseconds of {name.replace('_', ': ')}, per served user and round", number(spent / served))
+        for name, spent in sorted(history.milliseconds.items())
+    ]
+    return Sheet("Secure aggregation", ("", "value"), rows)
 
 
 def privacy_sheet(summary: Summary) -> Sheet:
@@ -145,9 +176,12 @@ def privacy_sheet(summary: Summary) -> Sheet:
         ("Neighbouring data sets", adjacency[privacy["adjacency"]]),
         ("Delta", number(privacy["delta"], 1)),
         ("Clipping norm of a user of mean size", number(privacy["clip"])),
+        ("Identities", _IDENTITIES[privacy["identity"]] if privacy["security"] == "none" else "never sent"),
         ("Uploads charged", f"{privacy['releases']:,}"),
-        ("Uploads refused by the budget", f"{privacy['refusals']:,}"),
-        ("Budget, epsilon", "none" if privacy["budget_epsilon"] is None else number(privacy["budget_epsilon"])),
+        ("Announcements charged", f"{privacy['announcements']:,}"),
+        ("Announcements without protection", f"{privacy['unprotected_announcements']:,}"),
+        ("Releases refused by the budget", f"{privacy['refusals']:,}"),
+        ("Budget, epsilon", _budget(privacy["budget_epsilon"])),
         ("rho of one upload, mean", number(privacy["rho_per_release_mean"])),
         ("rho in total, largest and mean", f"{number(privacy['rho_max'])} and {number(privacy['rho_mean'])}"),
     ]

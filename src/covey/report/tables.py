@@ -10,7 +10,16 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from covey.report.sheets import LISTED_USERS, Sheet, spread_sheet, task_sheet, total_sheet, user_sheet, worst_sheet
+from covey.report.sheets import (
+    LISTED_USERS,
+    Sheet,
+    security_sheet,
+    spread_sheet,
+    task_sheet,
+    total_sheet,
+    user_sheet,
+    worst_sheet,
+)
 from covey.report.words import number, percent
 from covey.simulation import History
 
@@ -43,6 +52,8 @@ class _SummaryTable:
         else:
             sheets += [spread_sheet(summary), worst_sheet(summary)]
         sheets.append(total_sheet(history, summary))
+        if history.scenario.security.mode == "masked":
+            sheets.append(security_sheet(history, summary))
         for sheet in sheets:
             yield ""
             yield _table(sheet, ascii_only)

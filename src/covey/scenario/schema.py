@@ -128,6 +128,9 @@ class Radio(Section):
     model_bits: Positive | None = Field(
         None, description="Bits of one model; weights x bits_per_weight when not given."
     )
+    loss_probability: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="Chance that an upload is lost on its way; what it released stays charged."
+    )
 
 
 class Mobility(Section):
@@ -226,7 +229,16 @@ class Clustering(Section):
         0.2, description="Weight of the similarity against the loss, lambda of (4)."
     )
     batch: Annotated[int, Field(ge=0)] = Field(
-        64, description="Samples a user draws to identify its task; 0 takes all of them."
+        64,
+        description=(
+            "Samples a user draws to identify its task; 0 takes all of them. Private identities always take all,"
+            " because their noise falls with the number of samples."
+        ),
+    )
+    announce_every: Count = Field(1, description="Rounds between announcements; users keep their task in between.")
+    announce_rounds: Count | None = Field(
+        None,
+        description="Users announce in the first so many rounds only and then keep their task; always if not given.",
     )
 
 
@@ -257,8 +269,41 @@ class Privacy(Section):
     adjacency: Literal["replace_one", "add_remove"] = Field(
         "replace_one", description="Neighbouring data sets: one sample replaced, or one added or removed."
     )
-    budget_epsilon: Positive | None = Field(
-        None, description="Largest epsilon a user may spend; a release beyond it is refused and the user sits out."
+    budget_epsilon: Positive | tuple[Positive, ...] | None = Field(
+        None,
+        description=(
+            "Largest epsilon a user may spend, one number for all or one per user; a release beyond it is refused and"
+            " the user sits out."
+        ),
+    )
+    identity: Literal["raw", "noisy_max", "from_release"] = Field(
+        "raw",
+        description=(
+            "How a user's task is announced: `raw` (as it is, which no guarantee covers), `noisy_max` (the best of"
+            " bounded scores with Gumbel noise, charged identity_rho each time), `from_release` (computed from the"
+            " user's last noised upload, which costs nothing more)."
+        ),
+    )
+    identity_rho: Positive = Field(0.02, description="Cost of one announcement by `noisy_max`, in rho = epsilon^2 / 8.")
+    loss_bound: Positive = Field(3.0, description="Per-sample losses are cut to this bound in `noisy_max` scores.")
+
+
+class Security(Section):
+    """What stations may see of uploads."""
+
+    mode: Literal["none", "masked", "blind"] = Field(
+        "none",
+        description=(
+            "`none` (stations see every upload and task), `masked` (secure aggregation: stations see neither tasks nor"
+            " single uploads, only sums per task over all stations, and choose users without knowing their tasks),"
+            " `blind` (as masked, but with sums in the clear: to see what masks change, which should be nothing)."
+        ),
+    )
+    threshold: Annotated[float, Field(gt=0.5, le=1)] = Field(
+        2 / 3, description="Share of a round's users who must stay to open the sums; more may not drop out."
+    )
+    minimum: Annotated[int, Field(ge=2)] = Field(
+        2, description="Uploads that a task's sum needs before it is opened; a smaller one stays closed for the round."
     )
 
 
@@ -294,6 +339,7 @@ class Scenario(Section):
     clustering: Clustering = Field(default_factory=Clustering, description="Identification rule.")
     training: Training = Field(default_factory=Training, description="Local step.")
     privacy: Privacy = Field(default_factory=Privacy, description="Noise and accounting.")
+    security: Security = Field(default_factory=Security, description="What stations may see.")
     reward: Reward = Field(default_factory=Reward, description="Objective and penalty.")
     compute: Compute = Field(default_factory=Compute, description="Device computing.")
 
@@ -302,6 +348,31 @@ class Scenario(Section):
         if self.data.mixes is not None and len(self.data.mixes) != self.network.tasks:
             raise ValueError(
                 f"data.mixes has {len(self.data.mixes)} groups for {self.network.tasks} tasks; give one mix per task"
+            )
+        self._check_privacy()
+        return self
+
+    def _check_privacy(self) -> None:
+        budget, users = self.privacy.budget_epsilon, self.network.users
+        if isinstance(budget, tuple) and len(budget) != users:
+            raise ValueError(
+                f"privacy.budget_epsilon has {len(budget)} numbers for {users} users; give one for each, or one for all"
+            )
+        rule, identity = self.clustering.rule, self.privacy.identity
+        if identity != "raw" and rule not in ("gradient_loss", "loss"):
+            raise ValueError(
+                f"privacy.identity is '{identity}', which is for the rules gradient_loss and loss, but clustering.rule"
+                f" is '{rule}'; set one of those, or privacy.identity = \"raw\""
+            )
+        if identity == "noisy_max" and self.privacy.noise == "off":
+            raise ValueError(
+                "privacy.identity is 'noisy_max' but privacy.noise is 'off'; use 'replay' or 'secure' noise, or raw"
+                " identities"
+            )
+        if self.security.mode != "none" and rule == "kmeans":
+            raise ValueError(
+                f"security.mode is '{self.security.mode}' but clustering.rule is 'kmeans', for which stations must see"
+                ' every upload; use another rule, or security.mode = "none"'
             )
         # No set of users can meet (11e) and (11f) together unless its largest member could alone; other
         # infeasible sets are met at run time: the floor is kept, and the round is flagged.
@@ -314,4 +385,3 @@ class Scenario(Section):
                 f" {(self.privacy.n_min / largest) ** 2:.4g}, lower privacy.n_min to at most"
                 f" {math.sqrt(self.privacy.v_max) * largest:.4g}, or give users more samples"
             )
-        return self

@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.association import Observation
-from covey.learning import Evaluation, adjusted_rand_index, clustering_accuracy
+from covey.learning import REASONS, Evaluation, Intake, adjusted_rand_index, clustering_accuracy
 from covey.privacy import epsilon
 from covey.radio import compute_energies, compute_times, dbm_to_w, uplink_rates, uplink_times
 from covey.simulation.record import VIOLATIONS, RoundRecord, UserRecord
-from covey.simulation.stages import Decision, Identification, Uploads
+from covey.simulation.stages import Aggregation, Decision, Identification, Uploads
 from covey.simulation.state import State
 from covey.simulation.world import World
 
@@ -24,6 +24,7 @@ def account(
     identification: Identification,
     decision: Decision,
     uploads: Uploads,
+    aggregation: Aggregation,
     evaluation: Evaluation,
 ) -> RoundRecord:
     """The record of a round, from what its steps produced; changes nothing."""
@@ -37,7 +38,7 @@ def account(
         noise_w=world.noise_w,
         bandwidth_hz=world.scenario.radio.block_bandwidth_hz,
     )
-    uplink_s = uplink_times(rates, world.model_bits)
+    uplink_s = uplink_times(rates, world.upload_bits + 8.0 * np.asarray(aggregation.protocol_sent_bytes, np.float64))
     announce_s, announce_total_s = _announcement_times(world, observation, identification)
     compute_s, compute_j = _computing(world, state, identification, served)
     transmit_j = (uplink_s + announce_s) * world.power_w
@@ -54,7 +55,7 @@ def account(
     by_task = [identities == k for k in range(world.tasks)]
     by_group = [world.groups == g for g in range(world.tasks)]
     kinds = {name: plan.kinds[name] for name in VIOLATIONS}
-    accepted_users = uploads.users[uploads.accepted]
+    intake = uploads.intake
 
     return RoundRecord(
         round=state.round + 1,
@@ -77,9 +78,13 @@ def account(
         station_energy_j=station_j,
         noise_infeasible_tasks=decision.infeasible_tasks,
         refused_releases=len(decision.refused) + len(identification.refused),
-        rejected_uploads=int((~uploads.accepted).sum()),
-        mean_gradient_norm=_weighted(uploads.mean_norm, world.samples[uploads.users]),
-        clipped_fraction=_weighted(uploads.clipped_fraction, world.samples[uploads.users]),
+        rejected_uploads=intake.rejected,
+        unexpected_uploads=len(intake.reasons.get("unexpected", [])),
+        lost_uploads=len(intake.users) - len(_heard(intake)),
+        closed_tasks=aggregation.closed_tasks,
+        protocol_bytes=aggregation.protocol_bytes,
+        mean_gradient_norm=_weighted(uploads.mean_norm, world.samples[intake.users]),
+        clipped_fraction=_weighted(uploads.clipped_fraction, world.samples[intake.users]),
         leakage=float(leakage.sum()),
         rho_mean=float(rho.mean()),
         rho_max=float(rho.max()),
@@ -88,7 +93,7 @@ def account(
         reward=without_penalty - world.scenario.reward.penalty * violators**2,
         reward_without_penalty=without_penalty,
         task_users=[int(mask.sum()) for mask in by_task],
-        task_served=[int((identities[accepted_users] == k).sum()) for k in range(world.tasks)],
+        task_served=[int((aggregation.joined & mask).sum()) for mask in by_task],
         task_loss=[_weighted(loss[mask], world.samples[mask]) for mask in by_task],
         task_accuracy=[_weighted(accuracy[mask], world.test_samples[mask]) for mask in by_task],
         group_loss=[_weighted(loss[mask], world.samples[mask]) for mask in by_group],
@@ -104,9 +109,12 @@ def account(
                 (flags.astype(np.int64) << bit for bit, flags in enumerate(kinds.values())),
                 start=np.zeros(world.users, np.int64),
             ),
+            rejection=_rejections(intake, world.users),
+            joined=aggregation.joined.astype(np.int64),
             rate_bps=rates,
             noise_std=decision.noise_std.copy(),
-            rho=rho.copy(),
+            rho=rho,
+            rho_identity=decision.ledger.spent["identity"].copy(),
             loss=loss,
             test_loss=evaluation.test_loss_sum / world.test_samples,
             accuracy=accuracy,
@@ -121,6 +129,21 @@ def _leakage(world: World, decision: Decision, served: NDArray[np.bool_]) -> NDA
     if world.scenario.privacy.noise == "off":
         return np.zeros(world.users)
     return np.divide(1.0, (world.samples * decision.noise_std) ** 2, out=np.zeros(world.users), where=served)
+
+
+def _heard(intake: Intake) -> set[int]:
+    """Users of whom something arrived, good or bad."""
+    bad = {user for users in intake.reasons.values() for user in users}
+    return (set(intake.users[intake.accepted].tolist()) | bad) & set(intake.users.tolist())
+
+
+def _rejections(intake: Intake, users: int) -> NDArray[np.int64]:
+    """(U,) flags of the reasons for which uploads of each user were turned away."""
+    flags = np.zeros(users, dtype=np.int64)
+    for bit, reason in enumerate(REASONS):
+        known = [user for user in intake.reasons.get(reason, []) if user >= 0]
+        flags[known] |= 1 << bit
+    return flags
 
 
 def _announcement_times(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.learning import matching
+from covey.learning import REASONS, matching
 from covey.privacy import Ledger
 from covey.privacy.accounting import METHODS
 from covey.scenario import Scenario
@@ -20,11 +20,23 @@ PRIVACY_NOTES: dict[str, str] = {
         "Noise came from the run's seed so that the run can be repeated bit by bit: this run itself is NOT private."
         " Its epsilon is what the same run with privacy.noise = 'secure' would guarantee."
     ),
-    "secure": "Noise came from the operating system's cryptographic source; epsilon below covers the gradient uploads.",
+    "secure": "Noise came from the operating system's cryptographic source; epsilon below covers what was charged.",
     "off": "Noise was off: this run gives NO privacy guarantee.",
 }
-IDENTITY_NOTE = (
-    "Announced task identities are computed from private data and sent as they are: no guarantee covers them."
+#: How tasks became known to stations, by `privacy.identity`.
+IDENTITY_NOTES: dict[str, str] = {
+    "raw": "Identities are NOT protected: tasks are computed from private data and announced as they are, and epsilon"
+    " does not cover them.",
+    "noisy_max": "Identities were announced with noise (noisy maximum); epsilon includes them.",
+    "from_release": "Identities were computed from noised uploads alone, which costs nothing beyond the uploads.",
+}
+MASKED_NOTE = (
+    "Uploads were masked: stations saw sums per task over all stations and how many users and samples each has, but no"
+    " single upload and nobody's task. Stations that lie, and users who send nonsense, are not covered."
+)
+BLIND_NOTE = (
+    "Stations chose users without their tasks, but saw every upload in the clear: nothing hides tasks or uploads from"
+    " them. This is for comparison with masked runs."
 )
 
 
@@ -33,7 +45,8 @@ class History:
     """Everything a finished or interrupted run is known by.
 
     samples: (U,) X_i. groups: (U,) true groups. stations_m: (B, 2). models: (K, D) float32 last
-    global models. start: losses and accuracies before the first round. records: one per round.
+    global models. start: losses and accuracies before the first round. upload_bits: of one upload on
+    the air. records: one per round. milliseconds: what secure aggregation took on this machine, by side and phase.
     """
 
     scenario: Scenario
@@ -47,8 +60,10 @@ class History:
     start: dict[str, Any]
     models: NDArray[np.float32]
     ledger: Ledger
+    upload_bits: float
     served_rounds: NDArray[np.int64]
     records: list[RoundRecord] = field(default_factory=list)
+    milliseconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def complete(self) -> bool:
@@ -67,8 +82,10 @@ class History:
     def notes(self) -> list[str]:
         """What a reader must know about this run's privacy before reading any number."""
         notes = [PRIVACY_NOTES[self.scenario.privacy.noise]]
-        if self.scenario.clustering.rule not in ("oracle", "kmeans"):
-            notes.append(IDENTITY_NOTE)
+        if self.scenario.security.mode != "none":
+            notes.append({"masked": MASKED_NOTE, "blind": BLIND_NOTE}[self.scenario.security.mode])
+        elif self.scenario.clustering.rule not in ("oracle", "kmeans"):
+            notes.append(IDENTITY_NOTES[self.scenario.privacy.identity])
         if self.scenario.clustering.rule == "oracle":
             notes.append("True groups were given to the users (oracle): a reference, not a method.")
         infeasible = sum(record.noise_infeasible_tasks for record in self.records)
@@ -77,7 +94,26 @@ class History:
                 f"In {infeasible} task-rounds the noise cap (11e) could not be met together with the floor (11f);"
                 " the floor was kept and the cap exceeded."
             )
+        for refused in np.flatnonzero(self.ledger.refusals > 0)[:1]:
+            number = int((self.ledger.refusals > 0).sum())
+            notes.append(
+                f"The budget refused releases of {number} of {self.ledger.users} users (the first is user {refused}),"
+                " who sat out from then on."
+            )
+        rejected = self.rejections()
+        if rejected:
+            words = ", ".join(f"{number} {REASONS[reason]}" for reason, number in rejected.items())
+            notes.append(f"Stations turned uploads away: {words}.")
         return notes
+
+    def rejections(self) -> dict[str, int]:
+        """How many users' uploads were turned away in a round, summed over rounds, by reason; only those that occur."""
+        if not self.records:
+            return {}
+        flags = self.user_column("rejection")
+        counts = {reason: int((flags & (1 << bit) > 0).sum()) for bit, reason in enumerate(REASONS)}
+        counts["unexpected"] = int(self.column("unexpected_uploads").sum())
+        return {reason: number for reason, number in counts.items() if number}
 
     def summary(self) -> dict[str, Any]:
         """The run in one dictionary, ready for JSON: totals, tasks, users, privacy."""
@@ -108,6 +144,7 @@ class History:
         summed = (
             "served", "violators", *VIOLATIONS, "broadcasts", "delay_s", "uplink_s", "downlink_s", "compute_s",
             "transmit_energy_j", "compute_energy_j", "station_energy_j", "refused_releases", "rejected_uploads",
+            "lost_uploads", "closed_tasks", "protocol_bytes",
             "reward", "reward_without_penalty",
         )  # fmt: skip
         totals: dict[str, Any] = {name: self.column(name).sum().item() for name in summed}
@@ -167,13 +204,19 @@ class History:
             "adjacency": privacy.adjacency,
             "delta": privacy.delta,
             "clip": self.scenario.training.clip,
-            "budget_epsilon": privacy.budget_epsilon,
+            "budget_epsilon": self.ledger.to_dict()["budget_epsilon"],
             "rho_per_release_mean": float(per_release[paid].mean()) if paid.any() else None,
             "rho_max": float(self.ledger.rho.max()),
             "rho_mean": float(self.ledger.rho.mean()),
             "epsilon_max": {method: float(values.max()) for method, values in spent.items()},
             "epsilon_mean": {method: float(values.mean()) for method, values in spent.items()},
-            "identities_protected": self.scenario.clustering.rule in ("oracle", "kmeans"),
+            "identity": privacy.identity,
+            "security": self.scenario.security.mode,
+            "upload_bits": self.upload_bits,
+            "identities_protected": not self.ledger.unprotected.any(),
             "releases": int(self.ledger.releases.sum()),
+            "announcements": int(self.ledger.announcements.sum()),
+            "unprotected_announcements": int(self.ledger.unprotected.sum()),
+            "rho_identity_max": float(self.ledger.spent["identity"].max()),
             "refusals": int(self.ledger.refusals.sum()),
         }

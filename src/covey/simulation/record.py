@@ -23,9 +23,12 @@ class UserRecord:
     station: NDArray[np.int64]
     block: NDArray[np.int64]
     violation: NDArray[np.int64]
+    rejection: NDArray[np.int64]
+    joined: NDArray[np.int64]
     rate_bps: NDArray[np.float64]
     noise_std: NDArray[np.float64]
     rho: NDArray[np.float64]
+    rho_identity: NDArray[np.float64]
     loss: NDArray[np.float64]
     test_loss: NDArray[np.float64]
     accuracy: NDArray[np.float64]
@@ -62,6 +65,10 @@ class RoundRecord:
     noise_infeasible_tasks: int
     refused_releases: int
     rejected_uploads: int
+    unexpected_uploads: int
+    lost_uploads: int
+    closed_tasks: int
+    protocol_bytes: int
     mean_gradient_norm: float
     clipped_fraction: float
     leakage: float

@@ -17,18 +17,19 @@ from covey.allocation import Plan, noise_levels, project
 from covey.association import Observation, Policy, validated_selection
 from covey.learning import (
     Evaluation,
+    Upload,
+    admit,
     aggregate_models,
-    identities_from_scores,
-    kmeans_identities,
-    random_identities,
-    screen,
+    reach,
 )
 from covey.privacy import release_rho
 from covey.radio import broadcast_times, distances
 from covey.seeding import generator
 from covey.simulation.account import account
+from covey.simulation.identification import identify, identities_from_releases
+from covey.simulation.masking import aggregate_masked, broadcasting, totals_of, without_small_tasks
 from covey.simulation.record import RoundRecord
-from covey.simulation.stages import Decision, Identification, Uploads
+from covey.simulation.stages import Aggregation, Decision, Identification, Uploads
 from covey.simulation.state import State
 from covey.simulation.world import World
 
@@ -40,10 +41,12 @@ def play_round(world: World, state: State, policy: Policy) -> tuple[State, Round
     observation, selected = associate(world, state, identification.identities, policy)
     decision = allocate(world, state, identification, observation, selected)
     uploads = train(world, state, identification.identities, decision)
-    models = aggregate(world, state, identification.identities, decision, uploads)
-    evaluation = evaluate(world, state, models, identification.identities)
-    record = account(world, state, observation, selected, broadcast_s, identification, decision, uploads, evaluation)
-    return advance(world, state, models, identification, decision), record
+    aggregation = aggregate(world, state, identification.identities, decision, uploads)
+    evaluation = evaluate(world, state, aggregation.models, identification.identities)
+    record = account(
+        world, state, observation, selected, broadcast_s, identification, decision, uploads, aggregation, evaluation
+    )
+    return advance(world, state, identification, decision, uploads, aggregation), record
 
 
 def broadcast(world: World, state: State) -> NDArray[np.float64]:
@@ -57,56 +60,6 @@ def broadcast(world: World, state: State) -> NDArray[np.float64]:
     return broadcast_times(state.active, world.model_bits, radio.downlink_rate_bps)
 
 
-def identify(world: World, state: State) -> Identification:
-    """Each user works out its task, Eqs. (1) to (4) with errata E1, E2 and E4."""
-    clustering = world.scenario.clustering
-    nobody = np.zeros(0, dtype=np.int64)
-    if clustering.rule == "oracle":
-        return Identification(world.groups.copy(), state.ledger, nobody, nobody)
-    if state.round == 0:
-        rng = generator(world.seed, "identity")
-        return Identification(random_identities(world.users, world.tasks, rng), state.ledger, nobody, nobody)
-    if clustering.rule == "kmeans":
-        return _identify_centrally(world, state)
-    gradients = clustering.rule != "loss" and clustering.similarity_weight > 0
-    losses, similarity = world.engine.score(state.round, batch=clustering.batch, gradients=gradients)
-    identities = identities_from_scores(losses, similarity, clustering.similarity_weight, clustering.rule)
-    return Identification(identities, state.ledger, nobody, nobody)
-
-
-def _identify_centrally(world: World, state: State) -> Identification:
-    """Stations cluster local models that all users trained from one common model and uploaded.
-
-    The common model is the mean of the task models: local models are comparable only when they
-    started from the same weights. The uploads are clipped, noised and charged like any other;
-    users who cannot pay keep their task.
-    """
-    privacy = world.scenario.privacy
-    noise_std = np.zeros(world.users)
-    if privacy.noise != "off":
-        noise_std = np.maximum(privacy.n_min / world.samples, np.sqrt(privacy.v_max))
-    ledger = state.ledger.copy()
-    everyone = np.arange(world.users)
-    paid = ledger.charge(everyone, release_rho(world.clip, noise_std, privacy.adjacency))
-    users = everyone[paid]
-    identities = state.identities.copy()
-    if len(users) >= world.tasks:
-        result = world.engine.train(
-            state.round,
-            users,
-            None,
-            world.clip[users],
-            noise_std[users],
-            learning_rate=world.scenario.training.learning_rate,
-            batch=world.scenario.training.batch,
-            purpose="kmeans_noise",
-            base=state.models.mean(axis=0, dtype=np.float64).astype(np.float32),
-        )
-        rng = generator(world.seed, "kmeans", round=state.round)
-        identities[users] = kmeans_identities(result.uploads, identities[users], world.tasks, rng)
-    return Identification(identities, ledger, users, everyone[~paid])
-
-
 def associate(
     world: World, state: State, identities: NDArray[np.int64], policy: Policy
 ) -> tuple[Observation, NDArray[np.bool_]]:
@@ -118,21 +71,25 @@ def associate(
 
 
 def observe(world: World, state: State, identities: NDArray[np.int64]) -> Observation:
-    """What the stations know when they choose."""
+    """What the stations know when they choose; stations that are kept blind see all users as of one task."""
+    capable, kept = world.capable, (identities == state.identities) & (state.round > 0)
+    if world.blind:
+        identities, capable = np.zeros_like(identities), np.ones((len(capable), 1), dtype=bool)
+        kept = np.zeros_like(kept)
     return Observation(
         round=state.round,
         identities=identities,
         distances_m=distances(state.positions_m, world.stations_m),
         gains=world.channel.gains(state.positions_m, world.stations_m, state.round),
         samples=world.samples,
-        capable=world.capable,
+        capable=capable,
         blocks=world.scenario.network.blocks,
-        downlink_slots=world.slots,
+        downlink_slots=len(capable) if world.blind else world.slots,
         power_w=world.power_w,
         noise_w=world.noise_w,
         min_sinr=world.min_sinr,
         available=~state.exhausted,
-        kept=(identities == state.identities) & (state.round > 0),
+        kept=kept,
     )
 
 
@@ -150,8 +107,8 @@ def allocate(
     """
     plan = project(
         selected,
-        identification.identities,
-        world.capable,
+        observation.identities,
+        observation.capable,
         observation.gains,
         world.samples,
         blocks=observation.blocks,
@@ -166,15 +123,16 @@ def allocate(
     refused: list[NDArray[np.int64]] = []
     while True:
         served = np.flatnonzero(plan.station >= 0)
-        noise_std, infeasible = _noise(world, identification.identities, plan)
+        noise_std, infeasible = _noise(world, observation.identities, plan)
         rho = release_rho(world.clip[served], noise_std[served], privacy.adjacency)
         paid = ledger.affordable(served, rho)
         if paid.all():
             ledger.charge(served, rho)
+            world.journal.record(state.round, "gradient", served, rho)
             break
         refused.append(served[~paid])
-        ledger.refusals[served[~paid]] += 1
-        plan = _without(plan, served[~paid], identification.identities)
+        ledger.refuse(served[~paid])
+        plan = _without(plan, served[~paid], observation.identities)
     none = np.zeros(0, dtype=np.int64)
     return Decision(plan, noise_std, infeasible, ledger, np.concatenate([none, *refused]))
 
@@ -198,19 +156,33 @@ def _noise(world: World, identities: NDArray[np.int64], plan: Plan) -> tuple[NDA
 
 
 def train(world: World, state: State, identities: NDArray[np.int64], decision: Decision) -> Uploads:
-    """Served users clip, add noise, step and upload, Eqs. (5) and (6) with errata E5, E10 and E12."""
+    """Served users clip, add noise, step and upload, Eqs. (5) and (6) with errata E5, E10 and E12.
+
+    What arrives is checked; what is lost or turned away stays charged, for it has left the device.
+    """
     users = np.flatnonzero(decision.plan.station >= 0)
+    training = world.scenario.training
     result = world.engine.train(
         state.round,
         users,
         identities[users],
         world.clip[users],
         decision.noise_std[users],
-        learning_rate=world.scenario.training.learning_rate,
-        batch=world.scenario.training.batch,
+        learning_rate=training.learning_rate,
+        batch=training.batch,
+        sizes=world.samples[users],
     )
-    accepted = screen(result.uploads, world.weights)
-    return Uploads(users, result.uploads, accepted, result.mean_norm, result.clipped_fraction)
+    sent = [Upload(int(user), state.round, row) for user, row in zip(users, result.uploads, strict=True)]
+    counted = np.minimum(world.samples[users], training.batch or world.samples[users])
+    intake = admit(
+        world.transport(state.round, sent),
+        state.round,
+        users,
+        state.models,
+        identities[users],
+        reach(world.clip[users], counted, decision.noise_std[users], training.learning_rate, world.weights),
+    )
+    return Uploads(intake, result.mean_norm, result.clipped_fraction)
 
 
 def aggregate(
@@ -219,17 +191,28 @@ def aggregate(
     identities: NDArray[np.int64],
     decision: Decision,
     uploads: Uploads,
-) -> NDArray[np.float32]:
-    """(K, D) new global models: mean at each station (7), then over stations (8) with errata E9."""
-    users = uploads.users[uploads.accepted]
-    return aggregate_models(
-        uploads.weights[uploads.accepted],
+) -> Aggregation:
+    """New global models: mean at each station (7), then over stations (8) with errata E9; or masked sums over all."""
+    if world.masked:
+        return aggregate_masked(world, state, identities, decision, uploads.intake)
+    intake = uploads.intake
+    if world.blind:
+        intake = without_small_tasks(world, identities, intake)
+    users = intake.users[intake.accepted]
+    models = aggregate_models(
+        intake.weights[intake.accepted],
         identities[users],
         decision.plan.station[users],
         world.samples[users],
         state.models,
         world.scenario.network.stations,
     )
+    joined = np.zeros(world.users, dtype=bool)
+    joined[users] = True
+    closed = len(np.unique(identities[uploads.intake.users[uploads.intake.accepted]])) - len(
+        np.unique(identities[users])
+    )
+    return Aggregation(models, totals_of(world, identities, users), joined, closed_tasks=closed)
 
 
 def evaluate(world: World, state: State, models: NDArray[np.float32], identities: NDArray[np.int64]) -> Evaluation:
@@ -241,11 +224,13 @@ def evaluate(world: World, state: State, models: NDArray[np.float32], identities
 def advance(
     world: World,
     state: State,
-    models: NDArray[np.float32],
     identification: Identification,
     decision: Decision,
+    uploads: Uploads,
+    aggregation: Aggregation,
 ) -> State:
     """The state of the next round: users have moved, changed models have a new movement (2)."""
+    models = aggregation.models
     moved = models - state.models
     changed = np.any(moved != 0, axis=1)
     positions, memory = world.mobility.move(
@@ -256,14 +241,17 @@ def advance(
     )
     exhausted = state.exhausted.copy()
     exhausted[decision.refused] = True
+    identities = identification.identities
+    if world.scenario.privacy.identity == "from_release":
+        identities = identities_from_releases(world, state, identities, uploads.intake, aggregation)
     return State(
         round=state.round + 1,
         positions_m=positions,
         mobility_memory=memory,
         models=models,
         movements=np.where(changed[:, None], moved, state.movements),
-        active=decision.plan.active,
-        identities=identification.identities,
+        active=broadcasting(world, changed) if world.blind else decision.plan.active,
+        identities=identities,
         served_rounds=state.served_rounds + (decision.plan.station >= 0),
         exhausted=exhausted,
         ledger=decision.ledger,

@@ -12,8 +12,8 @@ from torch import nn
 from covey.association import Policy, get_policy
 from covey.data import UserData, load_dataset, partition
 from covey.errors import ScenarioError
-from covey.learning import Engine, build_model, count_weights, initial_weights, random_identities
-from covey.privacy import Ledger, build_noise
+from covey.learning import Engine, Transport, build_model, count_weights, initial_weights, random_identities
+from covey.privacy import Journal, Ledger, build_noise
 from covey.radio import Channel, ChannelModel, MobilityModel, build_mobility, place
 from covey.scenario import Scenario, load_scenario
 from covey.seeding import generator
@@ -21,7 +21,7 @@ from covey.simulation.history import History
 from covey.simulation.record import RoundRecord
 from covey.simulation.round import play_round
 from covey.simulation.state import State
-from covey.simulation.world import World, capability, clipping_norms
+from covey.simulation.world import LossyTransport, World, capability, clipping_norms
 
 
 def simulate(
@@ -34,6 +34,7 @@ def simulate(
     data: UserData | None = None,
     channel: ChannelModel | None = None,
     mobility: MobilityModel | None = None,
+    transport: Transport | None = None,
     workers: int = 1,
     on_round: Callable[[RoundRecord], None] | None = None,
 ) -> History:
@@ -41,12 +42,13 @@ def simulate(
 
     `scenario` is a `Scenario` or the name of a preset or TOML file; `policy` a name or any callable
     `(Observation, numpy Generator) -> (B, U) bool`. `model`, `data`, `channel` and `mobility`
-    replace what the scenario names. `on_round` is called after every round. The result is the
+    replace what the scenario names; `transport(round, uploads)` returns the uploads that arrive, which
+    may be fewer, more or other ones. `on_round` is called after every round. The result is the
     same, bit by bit, at any number of `workers` (processes).
     """
     with Simulation(
         scenario, policy, rounds=rounds, seed=seed, model=model, data=data, channel=channel, mobility=mobility,
-        workers=workers,
+        transport=transport, workers=workers,
     ) as simulation:  # fmt: skip
         while not simulation.done:
             record = simulation.play()
@@ -58,7 +60,8 @@ def simulate(
 class Simulation:
     """A run that is played round by round; use it as a context manager, it owns worker processes.
 
-    The arguments are those of `simulate`. `state` and `history` are what has been reached so far.
+    The arguments are those of `simulate`, and a `journal` of all charges on disk. `state` and `history`
+    are what has been reached so far.
     """
 
     def __init__(
@@ -72,7 +75,9 @@ class Simulation:
         data: UserData | None = None,
         channel: ChannelModel | None = None,
         mobility: MobilityModel | None = None,
+        transport: Transport | None = None,
         workers: int = 1,
+        journal: Journal | None = None,
     ) -> None:
         if not isinstance(scenario, Scenario):
             scenario = load_scenario(scenario)
@@ -96,6 +101,7 @@ class Simulation:
             groups=self.data.groups,
             clip=clipping_norms(scenario, self.data.samples),
             weights=count_weights(module),
+            first_models=initial_weights(module, scenario.network.tasks, seed),
             channel=channel or Channel(scenario.radio, scenario.network.min_distance_m, seed),
             mobility=mobility or build_mobility(scenario.mobility, scenario.network.area_m),
             engine=Engine(
@@ -106,9 +112,12 @@ class Simulation:
                 seed=seed,
                 noise=build_noise(scenario.privacy.noise, seed),
             ),
+            transport=transport or LossyTransport(scenario.radio.loss_probability, seed),
+            journal=journal or Journal(),
+            meter={},
         )
         try:
-            self.state = self._initial_state(module, users_m)
+            self.state = self._initial_state(users_m)
             self.history = History(
                 scenario=scenario,
                 seed=seed,
@@ -121,7 +130,9 @@ class Simulation:
                 start=self._start(),
                 models=self.state.models,
                 ledger=self.state.ledger,
+                upload_bits=float(self.world.upload_bits),
                 served_rounds=self.state.served_rounds,
+                milliseconds=self.world.meter,
             )
         except BaseException:
             self.close()
@@ -158,9 +169,9 @@ class Simulation:
     ) -> None:
         self.close()
 
-    def _initial_state(self, module: nn.Module, users_m: np.ndarray[Any, np.dtype[np.float64]]) -> State:
+    def _initial_state(self, users_m: np.ndarray[Any, np.dtype[np.float64]]) -> State:
         world, scenario = self.world, self.world.scenario
-        models = initial_weights(module, world.tasks, world.seed)
+        models = world.first_models.copy()
         if scenario.clustering.rule == "oracle":
             identities = world.groups.copy()
         else:

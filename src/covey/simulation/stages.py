@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.allocation import Plan
+from covey.learning import Intake
 from covey.privacy import Ledger
 
 
 @dataclass(frozen=True)
 class Identification:
-    """Announced tasks (U,), and what announcing cost where the rule uploads models (`kmeans`)."""
+    """Tasks (U,), and who uploaded a model to be grouped (`kmeans`) or could not pay for announcing."""
 
     identities: NDArray[np.int64]
     ledger: Ledger
@@ -34,10 +35,25 @@ class Decision:
 
 @dataclass(frozen=True)
 class Uploads:
-    """Local models of the served users: users (n,), weights (n, D), and clipping statistics (n,)."""
+    """What the stations let in of the served users' local models, and clipping statistics (n,)."""
 
-    users: NDArray[np.int64]
-    weights: NDArray[np.float32]
-    accepted: NDArray[np.bool_]
+    intake: Intake
     mean_norm: NDArray[np.float64]
     clipped_fraction: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Aggregation:
+    """New models (K, D), the samples behind each (K,), 0 where it stayed, and what masking them took.
+
+    joined: (U,) bool, users whose upload is in a model; closed_tasks: tasks whose sum was too small to be opened;
+    protocol_bytes: sent, received and passed on for secure aggregation besides the uploads; protocol_sent_bytes: (U,)
+    those that users sent.
+    """
+
+    models: NDArray[np.float32]
+    totals: NDArray[np.float64]
+    joined: NDArray[np.bool_]
+    closed_tasks: int = 0
+    protocol_bytes: int = 0
+    protocol_sent_bytes: NDArray[np.int64] | int = 0

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from covey.errors import OutputError, ResumeError
-from covey.privacy import Ledger
+from covey.privacy import JOURNAL, Ledger, charge_lost, read_journal
 from covey.scenario import dump_scenario
 from covey.scenario.load import fingerprint
 from covey.simulation.history import History
@@ -151,9 +151,20 @@ def restore_checkpoint(simulation: Simulation, folder: Path) -> None:
             )
     with safe_open(folder / CHECKPOINT, framework="numpy") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    ledger = Ledger.from_dict(header["ledger"])
+    if history.scenario.privacy.noise == "secure":
+        # What may have left before a crash was noised with bits that are gone, so that it is a release of its own.
+        # Seeded noise is the same when a round is played again: the same bytes are sent twice, which costs nothing.
+        try:
+            ledger = charge_lost(ledger, read_journal(folder / JOURNAL), header["round"])
+        except ValueError as error:
+            raise ResumeError(
+                f"{error}, so what users have spent is not known and the run cannot be continued; start anew in"
+                " another folder"
+            ) from None
     state = State(
         round=header["round"],
-        ledger=Ledger.from_dict(header["ledger"]),
+        ledger=ledger,
         **{name: arrays[name] for name in _STATE_ARRAYS},
     )
     records = [

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from covey.allocation import min_sinr
-from covey.learning import Engine
+from covey.learning import Engine, Transport, Upload
+from covey.privacy import Journal
 from covey.radio import ChannelModel, MobilityModel, dbm_to_w, downlink_slots
 from covey.scenario import Scenario
+from covey.security.parameters import WORD_BITS
+from covey.seeding import generator
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,8 @@ class World:
 
     stations_m: (B, 2) station coordinates. capable: (B, K) bool, which station runs which task.
     samples: (U,) training samples X_i. groups: (U,) true groups, for measurement only. clip: (U,)
-    per-sample clipping norms C_i. weights: model weights D.
+    per-sample clipping norms C_i. weights: model weights D. first_models: (K, D) models before the
+    first round. meter: milliseconds that secure aggregation took here, by side and phase; no result depends on it.
     """
 
     scenario: Scenario
@@ -31,9 +36,23 @@ class World:
     groups: NDArray[np.int64]
     clip: NDArray[np.float64]
     weights: int
+    first_models: NDArray[np.float32]
     channel: ChannelModel
     mobility: MobilityModel
     engine: Engine
+    transport: Transport
+    journal: Journal
+    meter: dict[str, float]
+
+    @property
+    def masked(self) -> bool:
+        """Whether stations see masked sums only."""
+        return self.scenario.security.mode == "masked"
+
+    @property
+    def blind(self) -> bool:
+        """Whether stations do not know the users' tasks."""
+        return self.scenario.security.mode != "none"
 
     @property
     def users(self) -> int:
@@ -50,6 +69,11 @@ class World:
         """Bits of one model on the air."""
         given = self.scenario.radio.model_bits
         return self.weights * self.scenario.radio.bits_per_weight if given is None else given
+
+    @property
+    def upload_bits(self) -> float:
+        """Bits of one upload on the air: a model, or the words of all tasks' slots where uploads are masked."""
+        return self.tasks * (self.weights + 1) * WORD_BITS if self.masked else self.model_bits
 
     @property
     def slots(self) -> int:
@@ -71,6 +95,21 @@ class World:
     def min_sinr(self) -> float:
         """The signal-to-interference-and-noise ratio at which a block carries the rate floor."""
         return min_sinr(self.scenario.radio.min_rate_bps, self.scenario.radio.block_bandwidth_hz)
+
+
+@dataclass(frozen=True)
+class LossyTransport:
+    """Loses each upload with the probability of the scenario, drawn anew for every user and round."""
+
+    probability: float
+    seed: int
+
+    def __call__(self, round: int, sent: Sequence[Upload]) -> Sequence[Upload]:
+        """The uploads that arrive."""
+        if self.probability == 0:
+            return sent
+        drawn = (generator(self.seed, "loss", user=upload.user, round=round).random() for upload in sent)
+        return [upload for upload, luck in zip(sent, drawn, strict=True) if luck >= self.probability]
 
 
 def capability(scenario: Scenario) -> NDArray[np.bool_]:

@@ -1,0 +1,103 @@
+"""A record on disk of every charge, written before the release it pays for may leave the device.
+
+A crash can lose the checkpoint of a round but not its journal: what may have been sent stays
+charged. Lines are only ever added; each is complete on disk before the next thing happens.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.errors import OutputError
+from covey.privacy.ledger import KINDS, Kind, Ledger
+
+JOURNAL = "ledger.jsonl"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One charge: in `round` (from 0), `users` (n,) paid `rho` (n,) for a release of this kind."""
+
+    round: int
+    kind: Kind
+    users: tuple[int, ...]
+    rho: tuple[float, ...]
+
+
+class Journal:
+    """Where charges are written; without a `path` nothing is, for runs that live in memory alone."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = path
+
+    def record(self, round: int, kind: Kind, users: NDArray[np.int64], rho: NDArray[np.float64]) -> None:
+        """Write a charge; returns when it is safe on disk."""
+        if self.path is None or len(users) == 0:
+            return
+        line = json.dumps({"round": round, "kind": kind, "users": users.tolist(), "rho": rho.tolist()})
+        try:
+            with open(self.path, "a+b") as file:
+                file.write(self._break(file) + line.encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OutputError(
+                f"cannot write the charge of round {round + 1} to '{self.path}' ({error.strerror}), so nothing was"
+                " sent; free some space or make the folder writable, then continue with --resume"
+            ) from None
+
+    def _break(self, file: BinaryIO) -> bytes:
+        """What ends a line that a crash cut off, so that the next one does not continue it."""
+        if file.seek(0, os.SEEK_END) == 0:
+            return b""
+        file.seek(-1, os.SEEK_END)
+        return b"" if file.read(1) == b"\n" else b"\x18\n"
+
+
+def read_journal(path: Path) -> list[Entry]:
+    """All charges written to `path`, oldest first; none when there is no such file.
+
+    A line that was cut off by a crash belongs to a release that could not leave, and does not count.
+    Any other damage is an error: totals could not be trusted.
+    """
+    if not path.is_file():
+        return []
+    entries = []
+    # What follows the last line break is cut off, and so is a line that was ended later by a cancel mark.
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        if line.endswith(b"\x18"):
+            continue
+        try:
+            entries.append(_entry(json.loads(line)))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"line {number} of '{path}' is damaged ({error})") from None
+    return entries
+
+
+def charge_lost(ledger: Ledger, entries: Sequence[Entry], first_round: int) -> Ledger:
+    """The ledger with the charges of all rounds from `first_round` on added, which its checkpoint has missed."""
+    full = ledger.copy()
+    for entry in entries:
+        if entry.round >= first_round:
+            full.add_lost(entry.users, entry.rho, entry.kind)
+    return full
+
+
+def _entry(values: dict[str, object]) -> Entry:
+    users, rho, kind, number = values["users"], values["rho"], values["kind"], values["round"]
+    if not (isinstance(users, list) and isinstance(rho, list) and len(users) == len(rho) and isinstance(number, int)):
+        raise ValueError("it lists no users and costs")
+    if kind not in KINDS:
+        raise ValueError(f"'{kind}' is no kind of release")
+    costs = tuple(float(cost) for cost in rho)
+    if any(not cost >= 0 for cost in costs):
+        raise ValueError("it holds a negative or undefined cost")
+    return Entry(number, kind, tuple(int(user) for user in users), costs)

@@ -17,7 +17,8 @@ from covey.environment.site import Bools, Floats, Ints, View, site_of
 from covey.learning import build_model, count_weights
 from covey.scenario import Scenario
 from covey.simulation import Simulation
-from covey.simulation.round import advance, aggregate, allocate, broadcast, evaluate, identify, observe, train
+from covey.simulation.identification import identify
+from covey.simulation.round import advance, aggregate, allocate, broadcast, evaluate, observe, train
 from covey.simulation.stages import Decision, Identification
 
 

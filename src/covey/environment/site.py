@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from covey.allocation import min_sinr
 from covey.association import Observation
+from covey.errors import ScenarioError
 from covey.radio import dbm_to_w, downlink_slots
 from covey.scenario import Scenario
 from covey.simulation.world import capability
@@ -47,8 +48,19 @@ class Site:
         return int(self.capable.shape[1])
 
 
+def check_tasks_are_known(scenario: Scenario) -> None:
+    """Raise `ScenarioError` where stations do not know the users' tasks, which every learned choice rests on."""
+    if scenario.security.mode != "none":
+        raise ScenarioError(
+            f"in scenario '{scenario.name}' stations do not know the users' tasks (security.mode ="
+            f" '{scenario.security.mode}'), which environments and learned policies need; use a reference policy such"
+            " as greedy, or security.mode = 'none'"
+        )
+
+
 def site_of(scenario: Scenario, weights: int) -> Site:
-    """The site of a scenario whose model has so many `weights`."""
+    """The site of a scenario whose model has so many `weights`; `ScenarioError` where stations do not know tasks."""
+    check_tasks_are_known(scenario)
     network, radio = scenario.network, scenario.radio
     bits = weights * radio.bits_per_weight if radio.model_bits is None else radio.model_bits
     return Site(

@@ -10,6 +10,7 @@ from typing import Any
 
 from covey.data import data_root
 from covey.environment import calibrate, calibration_path, find_calibration
+from covey.environment.site import check_tasks_are_known
 from covey.errors import PolicyError
 from covey.learners.policy import LearnedPolicy, Way, load_policy
 from covey.learners.settings import LearnerSettings
@@ -61,6 +62,7 @@ def policy_or_train(
 
     `on_epoch(row, epochs)` is called after every epoch. A scenario without calibration is calibrated first.
     """
+    check_tasks_are_known(scenario)
     found = _stored(algorithm, scenario)
     if found is not None:
         return found

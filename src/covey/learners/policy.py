@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from covey.association import Observation
 from covey.environment import Site, View, features
-from covey.environment.site import Bools
+from covey.environment.site import Bools, check_tasks_are_known
 from covey.errors import PolicyError
 from covey.learners.guard import admit, exchanged_bytes
 from covey.learners.learner import build_head, choosable
@@ -136,6 +136,7 @@ def load_policy(path: Path, scenario: Scenario | None = None, *, way: Way = "gua
 
 def check_fit(settings: LearnerSettings, trained_on: Scenario, scenario: Scenario, name: str) -> None:
     """Raise `PolicyError` when a policy trained on one scenario cannot decide in another."""
+    check_tasks_are_known(scenario)
     then, now = trained_on.network, scenario.network
     problems = []
     if settings.head == "subset":

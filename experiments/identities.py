@@ -1,0 +1,245 @@
+"""How good are private task identities? Announcements against their cost, then whole runs on digits and CIFAR-10.
+
+    python experiments/identities.py announce                     # accuracy of announcements by rho, K and X
+    python experiments/identities.py runs --data digits           # whole runs, one file each
+    python experiments/identities.py runs --data cifar10 --seeds 3 --minutes 35
+    python experiments/identities.py page                         # docs/identities.md and its picture
+
+Finished cells are never computed again, so everything can be stopped and started at will. Runs go
+seed by seed over all modes, so that an early stop leaves complete pairs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from covey import Simulation, load_scenario
+from covey.data import load_dataset, partition
+from covey.learning import (
+    bounded_scores,
+    build_model,
+    identities_from_scores,
+    identity_noise_scale,
+    noisy_identities,
+    score_width,
+    task_scores,
+)
+from covey.scenario import Scenario
+from covey.seeding import generator
+from covey.simulation.storage import versions, write_atomically
+
+RESULTS = Path("results/identities")
+
+#: Costs of one announcement, three to a decade.
+RHO = tuple(round(10 ** (-4 + step / 3), 7) for step in range(13))
+ROUNDS = (2, 8)
+SEEDS = 10
+#: Announcing users of a cell, and noise drawn anew for each of them.
+USERS, DRAWS = 24, 500
+#: One station with a block for each user and no limit on broadcasts: every user is served in every round.
+_ALL_SERVED = ["network.stations=1", "network.blocks=16", "network.users=16", "radio.downlink_limit_s=10.0"]
+#: Where models come from: changes to `quick`, tasks, samples per announcing user.
+PLACES: dict[str, tuple[list[str], int, tuple[int, ...]]] = {
+    **{
+        f"swap{tasks}": (
+            [
+                f"network.tasks={tasks}", f"network.tasks_per_station={tasks}", "data.partition=label_swap",
+                # Not used by label_swap, but the preset's are for four tasks.
+                f"data.mixes=[{', '.join(['{0 = 1}'] * tasks)}]", *_ALL_SERVED,
+            ],
+            tasks,
+            sizes,
+        )
+        for tasks, sizes in ((2, (25, 75, 150, 300)), (4, (25, 75, 150, 300)), (8, (25, 75, 150)))
+    },
+    "mix4": ([], 4, (25, 75, 150)),
+}  # fmt: skip
+
+PRESETS = {"digits": "quick", "cifar10": "paper"}
+MODES: dict[str, list[str]] = {
+    "raw": [],
+    "noisy_0.005": ["privacy.identity=noisy_max", "privacy.identity_rho=0.005"],
+    "noisy_0.02": ["privacy.identity=noisy_max", "privacy.identity_rho=0.02"],
+    "noisy_0.1": ["privacy.identity=noisy_max", "privacy.identity_rho=0.1"],
+    "noisy_0.02_seldom": [
+        "privacy.identity=noisy_max", "privacy.identity_rho=0.02", "clustering.announce_every=3",
+        "clustering.announce_rounds=9",
+    ],
+    "release": ["privacy.identity=from_release"],
+    "release_9": ["privacy.identity=from_release", "clustering.announce_rounds=9"],
+    "oracle": ["clustering.rule=oracle"],
+}  # fmt: skip
+PLAYED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "digits": (("greedy", "coverage"), tuple(MODES)),
+    "cifar10": (("greedy",), ("raw", "noisy_0.02", "release")),
+}
+
+
+def announce(place: str, seed: int) -> dict[str, Any]:
+    """Accuracy of announcements with the models of one oracle run, after each of `ROUNDS`."""
+    overrides, tasks, sizes = PLACES[place]
+    scenario = load_scenario("quick", [*overrides, "clustering.rule=oracle"])
+    rows: list[dict[str, Any]] = []
+    with Simulation(scenario, "greedy", seed=seed) as simulation:
+        for number in ROUNDS:
+            while simulation.state.round < number:
+                simulation.play()
+            state = simulation.state
+            for size in sizes:
+                dealt = load_scenario("quick", [
+                    *overrides, f"network.users={tasks}", f"data.samples_min={size}", f"data.samples_max={size}",
+                    "privacy.n_min=0.0",  # of uploads, which these users do not make
+                ])  # fmt: skip
+                found = _announcements(dealt, state.models, state.movements, seed)
+                rows.append({"round": number, "samples": size, **found})
+    return {"place": place, "tasks": tasks, "seed": seed, "rho": list(RHO), "rows": rows}
+
+
+def _announcements(scenario: Scenario, models: np.ndarray, movements: np.ndarray, seed: int) -> dict[str, Any]:
+    """Share of users who name their own group's model: by noise at each rho, without noise, and raw.
+
+    The users are dealt the digits anew, one user of each group at a time, so that all sizes meet the same models.
+    """
+    clustering, privacy = scenario.clustering, scenario.privacy
+    size, tasks, weight = scenario.data.samples_min, scenario.network.tasks, clustering.similarity_weight
+    bounded, losses, similarity, groups = [], [], [], []
+    for deal in range(math.ceil(USERS / tasks)):
+        # Seeds from 1,000 on deal to announcing users, those below to users who train.
+        at = 1000 + 100 * seed + deal
+        data = partition(load_dataset(scenario.data, tasks=tasks, seed=at), scenario, at)
+        module = build_model(scenario.model, data.shape, len(data.classes))
+        for user in range(data.users):
+            rows = slice(int(data.offsets[user]), int(data.offsets[user + 1]))
+            x, y = torch.from_numpy(data.x[rows].copy()), torch.from_numpy(data.y[rows].copy())
+            bounded.append(
+                bounded_scores(
+                    module, models, movements, x, y, similarity_weight=weight, loss_bound=privacy.loss_bound,
+                    slope_bound=scenario.training.clip,
+                )
+            )  # fmt: skip
+            one = task_scores(module, models, movements, x, y, gradients=True)
+            losses.append(one[0])
+            similarity.append(one[1])
+        groups.append(data.groups)
+    scores, group = np.array(bounded), np.concatenate(groups)
+    raw = identities_from_scores(np.array(losses), np.array(similarity), weight, "gradient_loss")
+    width = score_width(weight, privacy.loss_bound, replaced=privacy.adjacency == "replace_one")
+    normals = generator(seed, "identity_noise", user=size).standard_normal((DRAWS, len(group), 2, tasks))
+    drawn, exact = [], []
+    for rho in RHO:
+        scale = identity_noise_scale(np.full(len(group), size), width, rho)
+        named = noisy_identities(
+            np.tile(scores, (DRAWS, 1)), np.tile(scale, DRAWS), normals.reshape(-1, 2, tasks)
+        ).reshape(DRAWS, -1)
+        drawn.append(float((named == group).mean()))
+        # The noisy maximum names task k with a probability in proportion to exp(score / scale).
+        odds = np.exp((scores - scores.max(axis=1, keepdims=True)) / scale[:, None])
+        exact.append(float((odds[np.arange(len(group)), group] / odds.sum(axis=1)).mean()))
+    return {
+        "users": len(group),
+        "draws": DRAWS,
+        "noisy": drawn,
+        "expected": exact,
+        "bounded": float((scores.argmax(axis=1) == group).mean()),
+        "raw": float((raw == group).mean()),
+        "chance": 1.0 / tasks,
+    }
+
+
+def play(data: str, policy: str, mode: str, seed: int) -> dict[str, Any]:
+    """One whole run: accuracy and clustering accuracy by round, and what it cost."""
+    scenario = load_scenario(PRESETS[data], MODES[mode])
+    with Simulation(scenario, policy, seed=seed) as simulation:
+        while not simulation.done:
+            simulation.play()
+        history, state, engine = simulation.history, simulation.state, simulation.world.engine
+        # At home a user may choose the model of least loss: what is not announced costs nothing.
+        engine.publish(state.models, state.movements)
+        losses, similarity = engine.score(state.round, batch=0, gradients=False)
+        chosen = engine.evaluate(identities_from_scores(losses, similarity, 0.0, "loss"))
+        at_home = float(chosen.test_correct.sum() / simulation.world.test_samples.sum())
+    ledger = history.ledger
+    return {
+        "data": data,
+        "policy": policy,
+        "mode": mode,
+        "seed": seed,
+        "accuracy": history.column("accuracy").tolist(),
+        "clustering_accuracy": history.column("clustering_accuracy").tolist(),
+        "loss": history.column("loss").tolist(),
+        "accuracy_at_home": at_home,
+        "served": history.column("served").tolist(),
+        "adjacency": ledger.adjacency,
+        "delta": ledger.delta,
+        "epsilon_max": float(ledger.epsilon("exact").max()),
+        "epsilon_zcdp_max": float(ledger.epsilon("zcdp").max()),
+        "rho_gradient_max": float(ledger.spent["gradient"].max()),
+        "rho_identity_max": float(ledger.spent["identity"].max()),
+        "announcements_max": int(ledger.announcements.max()),
+        "unprotected_max": int(ledger.unprotected.max()),
+    }
+
+
+def _write(path: Path, values: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, (json.dumps(values | {"versions": versions()}) + "\n").encode())
+
+
+def announce_all() -> None:
+    """Every place and seed that is not there yet."""
+    for seed in range(SEEDS):
+        for place in PLACES:
+            target = RESULTS / "announcements" / f"{place}-{seed}.json"
+            if not target.is_file():
+                _write(target, announce(place, seed))
+                print(place, seed, flush=True)
+
+
+def play_all(data: str, seeds: int, minutes: float) -> None:
+    """Every run that is not there yet, seed by seed, until the time is over."""
+    policies, modes = PLAYED[data]
+    end = time.monotonic() + 60.0 * minutes
+    for seed in range(seeds):
+        for policy in policies:
+            for mode in modes:
+                target = RESULTS / "runs" / data / f"{policy}-{mode}-{seed}.json"
+                if target.is_file():
+                    continue
+                if time.monotonic() > end:
+                    print(f"stopped after {minutes:g} minutes", flush=True)
+                    return
+                started = time.monotonic()
+                cell = play(data, policy, mode, seed)
+                _write(target, cell)
+                took = time.monotonic() - started
+                print(f"{data} {policy} {mode} {seed}: {cell['accuracy'][-1]:.3f} in {took:.0f} s", flush=True)
+
+
+def main() -> None:
+    """Read the arguments and do what they ask for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("announce", "runs", "page"))
+    parser.add_argument("--data", choices=tuple(PRESETS), default="digits")
+    parser.add_argument("--seeds", type=int, default=20, help="seeds of whole runs")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="start no run after so many minutes")
+    options = parser.parse_args()
+    if options.what == "announce":
+        announce_all()
+    elif options.what == "runs":
+        play_all(options.data, options.seeds, options.minutes)
+    else:
+        from identities_page import write_page
+
+        write_page(RESULTS)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types bench study study-policies interop docs-reference clean
+.PHONY: help setup run test lint types bench study study-policies study-identities interop docs-reference clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -54,6 +54,12 @@ study-policies: setup  ## Repeat the study of learned policies (CIFAR-10 needed;
 	@$(BIN)/python experiments/association.py real --data digits --layouts 40
 	@$(BIN)/python experiments/association.py real --data cifar10 --layouts 4
 	@$(BIN)/python experiments/association.py page
+
+study-identities: setup  ## Repeat the study of private identities (CIFAR-10 needed; about an hour)
+	@$(BIN)/python experiments/identities.py announce
+	@$(BIN)/python experiments/identities.py runs --data digits --seeds 20
+	@$(BIN)/python experiments/identities.py runs --data cifar10 --seeds 3
+	@$(BIN)/python experiments/identities.py page
 
 .venv-interop/.ready: pyproject.toml constraints.txt
 	@echo "Setting up .venv-interop ..."

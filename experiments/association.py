@@ -170,7 +170,7 @@ def transfer(out: Path) -> None:
         print(
             users, stations, {r.policy: (round(r.reward.mean()), round(r.decision_ms, 2)) for r in comparison.results}
         )
-    _write("transfer.json", {"rows": rows})
+    _write("transfer.json", {"rows": rows, "load_average": os.getloadavg()[0]})
 
 
 def _task_sets(stations: int) -> list[list[int]]:

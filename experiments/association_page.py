@@ -279,12 +279,14 @@ def _transfer(results: Path) -> list[str]:
     path = results / "transfer.json"
     if not path.is_file():
         return []
+    load = json.loads(path.read_text(encoding="utf-8"))["load_average"]
     lines = [
         "## Other sizes, without training again",
         "",
         *_text(
-            """The DPVD policies trained with 12 users and 4 stations, as they are (surrogate rounds). Decision
-            times are of one network at a time, one process, mean over all rounds."""
+            f"""The DPVD policies trained with 12 users and 4 stations, as they are (surrogate rounds). Decision
+            times are of one network at a time, one process, mean over all rounds, on a machine with a load average
+            of {load:.1f} on two cores: `covey bench --only decision` measures them on a quiet one."""
         ),
         "",
         "| users | stations | blocks | area | layouts | guarded vs greedy, % | alone vs greedy, %"

@@ -94,6 +94,8 @@ def _fault(upload: Upload, round: int, row: int | None, accepted: npt.NDArray[np
         return "stale"
     if accepted[row]:
         return "duplicate"
+    if type(upload.weights) is not np.ndarray:  # kinds of it, such as masked arrays, may hide what they hold
+        return "wrong_type"
     if upload.weights.nbytes > 8 * length:
         return "oversized"
     if upload.weights.dtype != np.float32:

@@ -44,7 +44,7 @@ def identify(world: World, state: State) -> Identification:
     losses, similarity = world.engine.score(state.round, batch=clustering.batch, gradients=gradients)
     identities = identities_from_scores(losses, similarity, clustering.similarity_weight, clustering.rule)
     ledger = state.ledger
-    if not world.blind:
+    if not world.masked:
         ledger = ledger.copy()
         ledger.label_unprotected(np.arange(world.users))
     return Identification(identities, ledger, nobody, nobody)

@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from covey.cli.main import main
+
 RESULTS = {
     "summary.json", "rounds.csv", "users.csv", "scenario.toml", "models.safetensors", "checkpoint.safetensors",
-    "map.png", "curves.png", "blocks.png", "report.html",
+    "map.png", "curves.png", "blocks.png", "report.html", "ledger.jsonl",
 }  # fmt: skip
 
 
@@ -56,7 +58,8 @@ def test_interrupt_keeps_a_usable_result_and_resume_ends_the_same(tmp_path: Path
     assert "Traceback" not in errors
     assert "covey run --resume --out cut" in " ".join(errors.split())
     assert json.loads((tmp_path / "cut" / "summary.json").read_text())["complete"] is False
-    assert {p.name for p in (tmp_path / "cut").iterdir()} == RESULTS
+    # The journal begins with the first charge, which may not have been reached.
+    assert {p.name for p in (tmp_path / "cut").iterdir()} | {"ledger.jsonl"} == RESULTS
     assert covey("run", "--resume", "--out", "cut", "-q", cwd=tmp_path).returncode == 0
     assert covey("run", "quick", "--rounds", "80", "--out", "whole", "-q", cwd=tmp_path).returncode == 0
     for name in ("rounds.csv", "users.csv", "models.safetensors"):
@@ -147,3 +150,105 @@ def test_a_truncated_batch_is_named(tmp_path: Path) -> None:
     assert result.returncode == 3
     assert "data_batch_1.bin has 3,073 bytes" in result.stderr
     assert not (tmp_path / "run").exists()
+
+
+def here(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Exit code and output of a command run in this process, which spares the start of another."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    printed = capsys.readouterr()
+    return int(end.value.code or 0), printed.out, " ".join(printed.err.split())
+
+
+def test_what_is_not_protected_stands_before_all_results(finished: Path) -> None:
+    page = (finished / "report.html").read_text()
+    assert page.index("Identities are NOT protected") < page.index("<h1>") < page.index("Largest epsilon")
+    assert "Identities are NOT protected" in json.loads((finished / "summary.json").read_text())["notes"][1]
+
+
+def test_masks_and_private_identities_by_their_short_options(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "a"
+    code, out, err = here(
+        capsys,
+        "run",
+        "quick",
+        "--rounds",
+        2,
+        "--security",
+        "masked",
+        "--identity",
+        "noisy_max",
+        "--json",
+        "--out",
+        folder,
+    )
+    assert code == 0, err
+    summary = json.loads(out)
+    assert (summary["privacy"]["security"], summary["privacy"]["identity"]) == ("masked", "noisy_max")
+    assert summary["privacy"]["announcements"] == 12
+    assert summary["privacy"]["unprotected_announcements"] == 0
+    assert summary["totals"]["protocol_bytes"] > 0
+    assert min(summary["security_milliseconds"].values()) >= 0
+    assert {path.name for path in folder.iterdir()} == RESULTS
+    written = (folder / "scenario.toml").read_text()
+    assert 'mode = "masked"' in written
+    assert 'identity = "noisy_max"' in written
+    page = (folder / "report.html").read_text()
+    assert page.index("Uploads were masked") < page.index("<h1>")
+    assert "Identities are NOT protected" not in page
+    kinds = [json.loads(line)["kind"] for line in (folder / "ledger.jsonl").read_text().splitlines()]
+    assert kinds == ["gradient", "identity", "gradient"]
+    # What a run is cannot be changed while it goes on.
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for option in (["--security", "none"], ["--identity", "raw"], ["--security", "masked"]):
+        code, _, err = here(capsys, "run", "--resume", "--rounds", 3, "--out", folder, *option)
+        assert code == 5
+        assert "cannot change a run that is being resumed" in err
+        assert err.count("Error") == 1
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--security", "maskd"], "'none', 'masked' or 'blind'"),
+        (["--security", ""], "'none', 'masked' or 'blind'"),
+        (["--identity", "private"], "'raw', 'noisy_max' or 'from_release'"),
+        (["--identity", "noisy_max", "--set", "privacy.noise=off"], "privacy.noise is 'off'"),
+        (["--identity", "from_release", "--set", "clustering.rule=kmeans"], "clustering.rule is 'kmeans'"),
+        (["--security", "masked", "--set", "clustering.rule=kmeans"], "clustering.rule is 'kmeans'"),
+        (["--security", "masked", "--policy", "dpvd"], "use a reference policy"),
+        (["--set", "security.minimum=1"], "greater than or equal to 2"),
+        (["--set", "security.threshold=0.5"], "greater than 0.5"),
+        (["--set", "radio.loss_probability=1"], "less than 1"),
+        (["--set", "privacy.budget_epsilon=[1.0, 2.0]"], "2 numbers for 12 users"),
+        (["--set", "privacy.identity_rho=0"], "greater than 0"),
+        (["--set", "clustering.announce_every=0"], "greater than or equal to 1"),
+    ],
+)
+def test_wrong_privacy_settings_get_one_sentence(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = here(capsys, "run", "quick", *arguments)
+    assert code == 2, err
+    assert words in err
+    assert (out, err.count("Error")) == ("", 1)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["--security", "--identity"])
+def test_the_short_options_explain_themselves(
+    option: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    code, out, _ = here(capsys, "run", "--help")
+    assert code == 0
+    assert option in out

@@ -289,7 +289,7 @@ def worst_pair(samples: int, *, replaced: bool) -> tuple[np.ndarray, np.ndarray,
     found = []
     for data in (rows, [*rows[:-1], hostile] if replaced else [*rows, hostile]):
         x, y = torch.tensor([row[0] for row in data]), torch.tensor([row[1] for row in data])
-        found.append(bounded_scores(linear(), models, movements, x, y, **given))
+        found.append(bounded_scores(linear(), models, movements, x, y, size=samples, **given))
     return found[0], found[1], score_width(0.2, 3.0, replaced=replaced)
 
 

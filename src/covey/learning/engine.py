@@ -176,14 +176,17 @@ class Engine:
         similarity_weight: float,
         loss_bound: float,
         slope_bound: float,
+        sizes: Ints | None = None,
     ) -> Ints:
         """Tasks of `users` (n,) by the noisy maximum of bounded scores, with Gumbel noise of `scale` (n,).
 
-        All samples of a user count; see `covey.learning.steps.bounded_scores`.
+        All samples of a user count; `sizes` (n,) are public numbers of samples, those of the data when not
+        given; see `covey.learning.steps.bounded_scores`.
         """
+        public = self._sizes[users] if sizes is None else sizes
         calls: list[Call] = [
-            ("announce", ([int(user)], round, similarity_weight, loss_bound, slope_bound, [float(size)]))
-            for user, size in zip(users, scale, strict=True)
+            ("announce", ([int(user)], round, similarity_weight, loss_bound, slope_bound, [float(noise)], [int(size)]))
+            for user, noise, size in zip(users, scale, public, strict=True)
         ]
         found = self._run(calls, [float(self._sizes[user]) for user in users])
         return np.concatenate([np.zeros(0, dtype=np.int64), *found])

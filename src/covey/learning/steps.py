@@ -86,13 +86,15 @@ def bounded_scores(
     similarity_weight: float,
     loss_bound: float,
     slope_bound: float,
+    size: int | None = None,
 ) -> Floats:
     """Mean over one user's samples of a bounded score of each task, (K,): what `noisy_max` announces from.
 
     A sample's score is similarity_weight x s - (1 - similarity_weight) x loss, with its loss cut to
     [0, loss_bound] and s, how fast its loss falls along the model's last movement (divided by
-    slope_bound), cut to [-1, 1]. So one sample can move the mean by at most `score_width` / n, whatever
-    it is. Losses and slopes that are not finite count as the worst and as 0.
+    slope_bound), cut to [-1, 1]. The sum is divided by `size`, the public number of samples, n when not
+    given. So one sample can move the mean by at most `score_width` / size, whatever it is. Losses and
+    slopes that are not finite count as the worst and as 0.
     """
     means = np.zeros(len(models))
     length = max(32, _FORWARD_ELEMENTS // (2 * x[0].numel()))
@@ -106,7 +108,7 @@ def bounded_scores(
             bounded = np.nan_to_num(losses, nan=loss_bound, posinf=loss_bound).clip(0.0, loss_bound)
             falls = np.nan_to_num(-slopes / slope_bound, nan=0.0).clip(-1.0, 1.0)
             total += float((similarity_weight * falls - (1.0 - similarity_weight) * bounded).sum())
-        means[k] = total / len(x)
+        means[k] = total / (size or len(x))
     return means
 
 

@@ -85,11 +85,12 @@ class Work:
         loss_bound: float,
         slope_bound: float,
         scales: Sequence[float],
+        sizes: Sequence[int],
     ) -> Ints:
         """Tasks of `users` by noisy maximum, (n,): scores and noise never leave this process, as on a device."""
         tasks = len(self.models)
         announced = np.zeros(len(users), dtype=np.int64)
-        for row, (user, scale) in enumerate(zip(users, scales, strict=True)):
+        for row, (user, scale, size) in enumerate(zip(users, scales, sizes, strict=True)):
             scores = bounded_scores(
                 self.module,
                 self.models,
@@ -98,6 +99,7 @@ class Work:
                 similarity_weight=similarity_weight,
                 loss_bound=loss_bound,
                 slope_bound=slope_bound,
+                size=size,
             )
             normals = self.noise(user, round, "identity_noise", 2 * tasks).reshape(1, 2, tasks)
             announced[row] = noisy_identities(scores[None], np.array([scale]), normals)[0]

@@ -37,10 +37,17 @@ class Journal:
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
+        #: Charges of the last round that had any.
+        self.last: list[Entry] = []
 
     def record(self, round: int, kind: Kind, users: NDArray[np.int64], rho: NDArray[np.float64]) -> None:
         """Write a charge; returns when it is safe on disk."""
-        if self.path is None or len(users) == 0:
+        if len(users) == 0:
+            return
+        kept = self.last if self.last and self.last[0].round == round else []
+        entry = Entry(round, kind, tuple(users.tolist()), tuple(rho.tolist()))
+        if self.path is None:
+            self.last = [*kept, entry]
             return
         line = json.dumps({"round": round, "kind": kind, "users": users.tolist(), "rho": rho.tolist()})
         try:
@@ -53,6 +60,7 @@ class Journal:
                 f"cannot write the charge of round {round + 1} to '{self.path}' ({error.strerror}), so nothing was"
                 " sent; free some space or make the folder writable, then continue with --resume"
             ) from None
+        self.last = [*kept, entry]
 
     def _break(self, file: BinaryIO) -> bytes:
         """What ends a line that a crash cut off, so that the next one does not continue it."""
@@ -87,6 +95,11 @@ def charge_lost(ledger: Ledger, entries: Sequence[Entry], first_round: int) -> L
     full = ledger.copy()
     for entry in entries:
         if entry.round >= first_round:
+            strangers = [user for user in entry.users if not 0 <= user < ledger.users]
+            if strangers:
+                raise ValueError(
+                    f"a charge names user {strangers[0]}, but there are users 0 to {ledger.users - 1} only"
+                )
             full.add_lost(entry.users, entry.rho, entry.kind)
     return full
 

@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from covey.association import Observation
 from covey.learning import REASONS, Evaluation, Intake, adjusted_rand_index, clustering_accuracy
-from covey.privacy import epsilon
 from covey.radio import compute_energies, compute_times, dbm_to_w, uplink_rates, uplink_times
 from covey.simulation.record import VIOLATIONS, RoundRecord, UserRecord
 from covey.simulation.stages import Aggregation, Decision, Identification, Uploads
@@ -88,7 +87,7 @@ def account(
         leakage=float(leakage.sum()),
         rho_mean=float(rho.mean()),
         rho_max=float(rho.max()),
-        epsilon_max=epsilon(float(rho.max()), world.scenario.privacy.delta),
+        epsilon_max=decision.ledger.largest_epsilon(),
         objective=float(cost / world.samples.sum()),
         reward=without_penalty - world.scenario.reward.penalty * violators**2,
         reward_without_penalty=without_penalty,

@@ -78,6 +78,7 @@ def _identify_privately(world: World, state: State) -> Identification:
         similarity_weight=weight,
         loss_bound=privacy.loss_bound,
         slope_bound=world.scenario.training.clip,
+        sizes=world.samples[users],
     )
     return Identification(identities, ledger, np.zeros(0, dtype=np.int64), everyone[~paid])
 

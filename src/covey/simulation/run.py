@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -13,7 +14,7 @@ from covey.association import Policy, get_policy
 from covey.data import UserData, load_dataset, partition
 from covey.errors import ScenarioError
 from covey.learning import Engine, Transport, build_model, count_weights, initial_weights, random_identities
-from covey.privacy import Journal, Ledger, build_noise
+from covey.privacy import Journal, Ledger, build_noise, charge_lost
 from covey.radio import Channel, ChannelModel, MobilityModel, build_mobility, place
 from covey.scenario import Scenario, load_scenario
 from covey.seeding import generator
@@ -144,8 +145,19 @@ class Simulation:
         return self.history.complete
 
     def play(self) -> RoundRecord:
-        """Play one round and return its record; an exception leaves state and history as they were."""
-        state, record = play_round(self.world, self.state, self.policy)
+        """Play one round and return its record; an exception leaves everything but the charges as it was.
+
+        What was charged may have left. With seeded noise it is the same when the round is played again
+        and costs nothing more; with secure noise it has been spent.
+        """
+        try:
+            state, record = play_round(self.world, self.state, self.policy)
+        except BaseException:
+            if self.world.scenario.privacy.noise == "secure":
+                ledger = charge_lost(self.state.ledger, self.world.journal.last, self.state.round)
+                self.world.journal.last = []
+                self.continue_from(replace(self.state, ledger=ledger), self.history.records)
+            raise
         self.continue_from(state, [*self.history.records, record])
         return record
 

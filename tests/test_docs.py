@@ -27,7 +27,7 @@ def script(path: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/library.md", "docs/environment.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/library.md", "docs/environment.md", "docs/privacy.md"])
 def test_snippets_run(page: str, tmp_path: Path) -> None:
     found = snippets(page)
     assert found
@@ -56,6 +56,11 @@ def test_the_benchmark_page_is_what_its_numbers_say() -> None:
 def test_the_policies_page_is_what_its_results_say() -> None:
     page = script("experiments/association_page.py")
     assert (ROOT / "docs/policies.md").read_text(encoding="utf-8") == page.render_page(ROOT / "results/association")
+
+
+def test_the_identities_page_is_what_its_results_say() -> None:
+    page = script("experiments/identities_page.py")
+    assert (ROOT / "docs/identities.md").read_text(encoding="utf-8") == page.render_page(ROOT / "results/identities")
 
 
 def test_exit_codes_are_documented() -> None:

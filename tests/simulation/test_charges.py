@@ -191,7 +191,6 @@ def test_a_damaged_journal_is_refused_and_nothing_is_lost(
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-@pytest.mark.xfail(strict=True, reason="the numbers of users are not compared with the run's")
 @pytest.mark.parametrize("user", [12, -1])
 def test_a_journal_that_names_users_who_are_not_there_is_refused(user: int, killed: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(killed / "secure", tmp_path / "run")
@@ -223,7 +222,6 @@ def failing_once():
     return transport
 
 
-@pytest.mark.xfail(strict=True, reason="charges of a round that an exception ended are forgotten")
 def test_a_round_played_again_after_an_exception_is_charged_again() -> None:
     scenario = load_scenario("quick", ["privacy.noise=secure"])
     with Simulation(scenario, rounds=1, transport=failing_once()) as simulation:
@@ -233,7 +231,6 @@ def test_a_round_played_again_after_an_exception_is_charged_again() -> None:
         assert simulation.state.ledger.releases.sum() == 2 * record.served
 
 
-@pytest.mark.xfail(strict=True, reason="results of an interrupted round lack its charges")
 def test_results_of_an_interrupted_run_hold_all_that_may_have_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

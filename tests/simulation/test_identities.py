@@ -129,7 +129,6 @@ def test_epsilon_includes_announcements(noisy: History) -> None:
     assert noisy.notes[1] == IDENTITY_NOTES["noisy_max"]
 
 
-@pytest.mark.xfail(strict=True, reason="the record takes the formula for Gaussian releases alone")
 def test_epsilon_of_a_round_holds_for_announcements(noisy: History) -> None:
     assert noisy.records[-1].epsilon_max == pytest.approx(noisy.ledger.epsilon("zcdp").max())
 

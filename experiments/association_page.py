@@ -119,9 +119,7 @@ def render_page(results: Path) -> str:
         "",
         "## Progressive against fixed penalty",
         "",
-        *_text(
-            """Both are scored with the same (progressive) reward."""
-        ),
+        *_text("""Both are scored with the same (progressive) reward."""),
         "",
         *_penalties(paper),
         "",

@@ -289,9 +289,11 @@ def _run_row(runs: Runs, policy: str, mode: str) -> str:
 def _cost_table(runs: Runs) -> list[str]:
     """What each mode costs: of the user who spent most, mean over seeds."""
     one = next(iter(next(iter(runs.cells.values())).values()))
+    about = "What it costs, in the same columns:" if runs.data != "digits" else ""
     lines = [
         *_text(
-            f"""What it costs: epsilon at delta = {one["delta"]:g} of the user who spent most, mean over seeds. As
+            about
+            or f"""What it costs: epsilon at delta = {one["delta"]:g} of the user who spent most, mean over seeds. As
             reported: exact where all releases are Gaussian, zCDP where identities were announced. By zCDP: for all
             rows, so that they can be compared; uploads alone are the part that `raw` pays too, and differ between
             modes because other users are served. No epsilon covers `raw` identities, here or anywhere."""
@@ -450,10 +452,10 @@ def _noise_section(runs: Runs) -> list[str]:
     for policy in runs.policies:
         for key, what in (("accuracy", "Accuracy"), ("clustering_accuracy", "Users in the right group")):
             gaps = {mode: runs.gap(policy, mode, key, "bounded") for mode in runs.modes if mode.startswith("noisy")}
-            sure = [_sorted_by_word({mode: gap}) for mode, gap in gaps.items() if _word(gap) != "not decided"]
-            told.append(f"{what}, `{policy}`: {', '.join(sure) or 'nothing is sure'}.")
-    explains = """Where noise helps it explores: a user who is sent to another model by chance may stay there, which raw
-        identities, all at once and from the first round on, do not try."""
+            sure = _sorted_by_word({mode: gap for mode, gap in gaps.items() if _word(gap) != "not decided"})
+            told.append(f"{what}, `{policy}`: {sure or 'nothing is sure'}.")
+    explains = """A likely reason where noise helps is that it explores: chance sends a user to a model that its own
+        scores would not have tried, and it stays if that model suits it."""
     return [*lines, "", *_text(" ".join(told) + (" " + explains if "clearly higher" in " ".join(told) else ""))]
 
 
@@ -470,7 +472,8 @@ def _caveats(announced: Announcements, digits: Runs, cifar10: Runs) -> list[str]
     share = 100.0 * spent[0] / sum(spent)
     size = load_scenario("paper").clustering.batch
     batch = [
-        f"""CIFAR-10: raw identities of `paper` take {size} samples, `noisy_max` always takes all of a user's. """
+        f"""CIFAR-10: {few}, which is little. Raw identities of `paper` take {size} samples, `noisy_max` always takes
+        all of a user's. """
         + (
             "The row of raw identities on all samples tells the two apart."
             if "raw_all" in cifar10.modes
@@ -494,8 +497,8 @@ def _caveats(announced: Announcements, digits: Runs, cifar10: Runs) -> list[str]
                 {share:.0f} % of the largest rho on digits with `greedy`; with stronger noise on uploads it would be a
                 larger part.""",
                 """Announcing users of the first section hold digits that partly trained the models, as in a run.""",
-                f"""CIFAR-10: {few}, which is little. Of {compared} differences to raw in accuracy, about one in twenty
-                would leave its interval by chance alone.""",
+                f"""Of {compared} differences to raw in accuracy, about one in twenty would leave its interval by chance
+                alone.""",
                 """Noise came from seeds so that everything can be repeated; such runs are not private themselves.""",
                 *batch,
             ]

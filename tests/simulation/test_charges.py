@@ -222,13 +222,19 @@ def failing_once():
     return transport
 
 
-def test_a_round_played_again_after_an_exception_is_charged_again() -> None:
-    scenario = load_scenario("quick", ["privacy.noise=secure"])
-    with Simulation(scenario, rounds=1, transport=failing_once()) as simulation:
+@pytest.mark.parametrize(("noise", "times"), [("secure", 2), ("replay", 1)])
+def test_a_round_played_again_after_an_exception_costs_what_it_released(noise: str, times: int) -> None:
+    scenario = load_scenario("quick", [f"privacy.noise={noise}"])
+    with Simulation(scenario, rounds=2, transport=failing_once()) as simulation:
         with pytest.raises(ConnectionError):
             simulation.play()
+        assert not simulation.history.records
         record = simulation.play()
-        assert simulation.state.ledger.releases.sum() == 2 * record.served
+        assert simulation.state.ledger.releases.sum() == times * record.served
+        first = 2 * (simulation.world.clip / np.where(record.users.noise_std > 0, record.users.noise_std, np.inf)) ** 2
+        np.testing.assert_allclose(simulation.state.ledger.rho, times * first)
+        # The charges of the broken round are not added again later.
+        assert simulation.play().served + times * record.served == simulation.state.ledger.releases.sum()
 
 
 def test_results_of_an_interrupted_run_hold_all_that_may_have_left(

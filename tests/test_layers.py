@@ -16,6 +16,7 @@ ALLOWED: dict[str, set[str]] = {
     "learning": BASE,
     "privacy": {"errors", "seeding"},
     "security": {"errors"},
+    "theory": {"errors"},
     "data": BASE,
     "association": BASE | {"allocation"},
     "simulation": BASE | {"radio", "allocation", "learning", "privacy", "security", "data", "association"},

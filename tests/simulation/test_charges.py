@@ -272,8 +272,8 @@ def test_one_budget_for_all_ends_everybodys_releases() -> None:
         chosen = history.user_column("selected")[:, user] > 0
         last = int(np.flatnonzero(chosen).max())  # the round of the refusal
         assert not served(history)[last:, user].any()
-    note = f"The budget refused releases of {refused.sum()} of 12 users"
-    assert any(note in line and "sat out from then on" in line for line in history.notes)
+    note = f"Budgets refused releases of {refused.sum()} of 12 users"
+    assert any(note in line and "sits out from then on" in line for line in history.notes)
     assert history.summary()["privacy"]["budget_epsilon"] == 4
     assert history.summary()["privacy"]["refusals"] == refused.sum()
 

@@ -96,7 +96,7 @@ def test_who_cannot_pay_keeps_its_task_and_is_counted() -> None:
     assert history.ledger.refusals[[0, 2, 4, 7]].tolist() == [0, 4, 3, 4]
     assert history.column("refused_releases").tolist() == [0, 2, 3, 3, 3]
     assert not history.ledger.rho[[2, 7]].any()
-    assert any("The budget refused releases of 3 of 12 users" in note for note in history.notes)
+    assert any("Budgets refused releases of 3 of 12 users" in note for note in history.notes)
     assert (history.ledger.epsilon("zcdp") <= budgets).all()
 
 

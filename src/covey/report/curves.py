@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from numpy.typing import NDArray
 
 from covey.privacy import epsilon
+from covey.privacy.accounting import Method
 from covey.report.palette import (
     ALARM,
     FAINT,
@@ -64,17 +65,17 @@ def draw_panel(history: History, name: str) -> Figure:
         return figure
 
 
-def epsilons(rho: Array, delta: float) -> Array:
+def epsilons(rho: Array, delta: float, method: Method = "exact") -> Array:
     """Epsilon at `delta` of every total in `rho`, in its shape; infinite totals stay infinite."""
     result = np.where(np.isinf(rho), np.inf, 0.0)
     finite = np.isfinite(rho) & (rho > 0)
     totals, back = np.unique(rho[finite], return_inverse=True)
     if len(totals) <= EXACT_TOTALS:
-        values = np.array([epsilon(float(total), delta) for total in totals])
+        values = np.array([epsilon(float(total), delta, method) for total in totals])
     else:
         grid = np.geomspace(totals[0], totals[-1], EXACT_TOTALS)
-        exact = np.array([epsilon(float(total), delta) for total in grid])
-        values = np.exp(np.interp(np.log(totals), np.log(grid), np.log(exact)))
+        found = np.array([epsilon(float(total), delta, method) for total in grid])
+        values = np.exp(np.interp(np.log(totals), np.log(grid), np.log(found)))
     result[finite] = values[back] if len(totals) else values
     return result
 
@@ -181,7 +182,9 @@ def _identities(axes: Axes, history: History) -> None:
 def _privacy(axes: Axes, history: History) -> None:
     rounds = _rounds(history)
     delta = history.scenario.privacy.delta
-    spent = epsilons(history.user_column("rho").astype(float), delta)
+    # The exact formula holds for Gaussian releases alone.
+    method: Method = "zcdp" if history.user_column("rho_identity").any() else "exact"
+    spent = epsilons(history.user_column("rho").astype(float), delta, method)
     title = f"Privacy spent: epsilon at delta = {number(delta, 1)}"
     if not np.isfinite(spent).all():
         axes.text(

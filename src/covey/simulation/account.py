@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from covey.association import Observation
 from covey.learning import REASONS, Evaluation, Intake, adjusted_rand_index, clustering_accuracy
 from covey.radio import compute_energies, compute_times, dbm_to_w, uplink_rates, uplink_times
+from covey.simulation.identification import announces
 from covey.simulation.record import VIOLATIONS, RoundRecord, UserRecord
 from covey.simulation.stages import Aggregation, Decision, Identification, Uploads
 from covey.simulation.state import State
@@ -67,7 +68,7 @@ def account(
         served=int(served.sum()),
         violators=violators,
         **{name: int(flags.sum()) for name, flags in kinds.items()},
-        broadcasts=int(plan.active.sum()),
+        broadcasts=int(np.any(aggregation.models != state.models, axis=1).sum() if world.blind else plan.active.sum()),
         downlink_s=float(broadcast_s.sum()),
         uplink_s=float(announce_total_s + uplink_s.max(initial=0.0)),
         compute_s=float(compute_s.max()),
@@ -79,7 +80,7 @@ def account(
         refused_releases=len(decision.refused) + len(identification.refused),
         rejected_uploads=intake.rejected,
         unexpected_uploads=len(intake.reasons.get("unexpected", [])),
-        lost_uploads=len(intake.users) - len(_heard(intake)),
+        lost_uploads=len(intake.users) - len(_heard(intake)) + aggregation.unsent,
         closed_tasks=aggregation.closed_tasks,
         protocol_bytes=aggregation.protocol_bytes,
         mean_gradient_norm=_weighted(uploads.mean_norm, world.samples[intake.users]),
@@ -173,12 +174,14 @@ def _computing(
     identities are drawn, not computed.
     """
     scenario = world.scenario
-    identify_batch = np.where(scenario.clustering.batch == 0, world.samples, scenario.clustering.batch)
     train_batch = np.where(scenario.training.batch == 0, world.samples, scenario.training.batch)
+    identity, batch = scenario.privacy.identity, scenario.clustering.batch
     per_model = {"oracle": 0.0, "kmeans": 0.0, "loss": 1.0 / 3.0}.get(scenario.clustering.rule, 1.0)
-    if state.round == 0:
+    if state.round == 0 or identity == "from_release" or not announces(world, state.round):
         per_model = 0.0
-    passes = world.tasks * per_model * np.minimum(identify_batch, world.samples)
+    # Private scores take all of a user's samples.
+    scored = world.samples if batch == 0 or identity == "noisy_max" else np.minimum(batch, world.samples)
+    passes = np.asarray(world.tasks * per_model * scored, dtype=np.float64)
     passes = passes + np.where(served, np.minimum(train_batch, world.samples), 0)
     passes[identification.uploaders] += np.minimum(train_batch, world.samples)[identification.uploaders]
     return (

@@ -94,11 +94,12 @@ class History:
                 f"In {infeasible} task-rounds the noise cap (11e) could not be met together with the floor (11f);"
                 " the floor was kept and the cap exceeded."
             )
-        for refused in np.flatnonzero(self.ledger.refusals > 0)[:1]:
-            number = int((self.ledger.refusals > 0).sum())
+        refused = np.flatnonzero(self.ledger.refusals > 0)
+        if len(refused):
             notes.append(
-                f"The budget refused releases of {number} of {self.ledger.users} users (the first is user {refused}),"
-                " who sat out from then on."
+                f"Budgets refused releases of {len(refused)} of {self.ledger.users} users (the first is user"
+                f" {refused[0]}): who cannot pay an upload sits out from then on, who cannot pay an announcement keeps"
+                " its task."
             )
         rejected = self.rejections()
         if rejected:

@@ -34,7 +34,7 @@ def identify(world: World, state: State) -> Identification:
     if state.round == 0:
         rng = generator(world.seed, "identity")
         return Identification(random_identities(world.users, world.tasks, rng), state.ledger, nobody, nobody)
-    if privacy.identity == "from_release" or not _announces(world, state.round):
+    if privacy.identity == "from_release" or not announces(world, state.round):
         return Identification(state.identities, state.ledger, nobody, nobody)
     if clustering.rule == "kmeans":
         return _identify_centrally(world, state)
@@ -50,7 +50,7 @@ def identify(world: World, state: State) -> Identification:
     return Identification(identities, ledger, nobody, nobody)
 
 
-def _announces(world: World, number: int) -> bool:
+def announces(world: World, number: int) -> bool:
     """Whether users announce in round `number`, counted from 0; the first tasks are drawn, not announced."""
     clustering = world.scenario.clustering
     within = clustering.announce_rounds is None or number <= clustering.announce_rounds
@@ -65,7 +65,8 @@ def _identify_privately(world: World, state: State) -> Identification:
     """
     clustering, privacy = world.scenario.clustering, world.scenario.privacy
     weight = 0.0 if clustering.rule == "loss" else clustering.similarity_weight
-    ledger, everyone = state.ledger.copy(), np.arange(world.users)
+    # Whoever sits out has nothing to announce.
+    ledger, everyone = state.ledger.copy(), np.flatnonzero(~state.exhausted)
     paid = ledger.charge(everyone, privacy.identity_rho, "identity")
     users = everyone[paid]
     world.journal.record(state.round, "identity", users, np.full(len(users), privacy.identity_rho))
@@ -126,7 +127,7 @@ def identities_from_releases(
     rows = np.flatnonzero(aggregation.joined[intake.users])
     users = intake.users[rows]
     found = identities.copy()
-    if len(users) and _announces(world, state.round + 1):
+    if len(users) and announces(world, state.round + 1):
         task = identities[users]
         found[users] = released_identities(
             intake.weights[rows] - state.models[task],

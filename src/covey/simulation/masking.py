@@ -29,7 +29,7 @@ def aggregate_masked(
     security, users = world.scenario.security, intake.users
     joined = np.zeros(world.users, dtype=bool)
     task = identities[users]
-    wanted = len(np.unique(task[intake.accepted]))
+    wanted = len(np.unique(task[intake.accepted & np.isfinite(intake.weights).all(axis=1)]))
     if len(users) < security.minimum:
         return Aggregation(state.models.copy(), np.zeros(world.tasks), joined, closed_tasks=wanted)
     found = aggregate_masked(
@@ -56,6 +56,7 @@ def aggregate_masked(
         found.samples.astype(np.float64),
         joined,
         closed_tasks=wanted - int(found.opened.sum()),
+        unsent=len(found.refused),
         protocol_bytes=int(sent.sum() + found.cost.total_down_bytes().sum() + sum(found.cost.backhaul_bytes.values())),
         protocol_sent_bytes=sent,
     )

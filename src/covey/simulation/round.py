@@ -181,6 +181,7 @@ def train(world: World, state: State, identities: NDArray[np.int64], decision: D
         state.models,
         identities[users],
         reach(world.clip[users], counted, decision.noise_std[users], training.learning_rate, world.weights),
+        sealed=world.masked,
     )
     return Uploads(intake, result.mean_norm, result.clipped_fraction)
 

@@ -113,11 +113,17 @@ class Simulation:
                 seed=seed,
                 noise=build_noise(scenario.privacy.noise, seed),
             ),
-            transport=transport or LossyTransport(scenario.radio.loss_probability, seed),
+            transport=LossyTransport(scenario.radio.loss_probability, seed, transport),
             journal=journal or Journal(),
             meter={},
         )
         try:
+            if self.world.blind and self.world.slots < scenario.network.tasks:
+                raise ScenarioError(
+                    f"with security.mode = '{scenario.security.mode}' all {scenario.network.tasks} models may have to"
+                    f" be broadcast in a round, but only {self.world.slots} fit into radio.downlink_limit_s; raise"
+                    " it, or radio.downlink_rate_bps"
+                )
             self.state = self._initial_state(users_m)
             self.history = History(
                 scenario=scenario,

@@ -47,6 +47,7 @@ class Aggregation:
     """New models (K, D), the samples behind each (K,), 0 where it stayed, and what masking them took.
 
     joined: (U,) bool, users whose upload is in a model; closed_tasks: tasks whose sum was too small to be opened;
+    unsent: uploads that could not be masked and therefore were not sent;
     protocol_bytes: sent, received and passed on for secure aggregation besides the uploads; protocol_sent_bytes: (U,)
     those that users sent.
     """
@@ -55,5 +56,6 @@ class Aggregation:
     totals: NDArray[np.float64]
     joined: NDArray[np.bool_]
     closed_tasks: int = 0
+    unsent: int = 0
     protocol_bytes: int = 0
     protocol_sent_bytes: NDArray[np.int64] | int = 0

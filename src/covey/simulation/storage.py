@@ -155,6 +155,11 @@ def restore_checkpoint(simulation: Simulation, folder: Path) -> None:
     if history.scenario.privacy.noise == "secure":
         # What may have left before a crash was noised with bits that are gone, so that it is a release of its own.
         # Seeded noise is the same when a round is played again: the same bytes are sent twice, which costs nothing.
+        if ledger.releases.any() and not (folder / JOURNAL).is_file():
+            raise ResumeError(
+                f"'{folder}' has lost its {JOURNAL}, so what users have spent is not known and the run cannot be"
+                " continued; start anew in another folder"
+            )
         try:
             ledger = charge_lost(ledger, read_journal(folder / JOURNAL), header["round"])
         except ValueError as error:

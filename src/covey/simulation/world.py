@@ -99,17 +99,18 @@ class World:
 
 @dataclass(frozen=True)
 class LossyTransport:
-    """Loses each upload with the probability of the scenario, drawn anew for every user and round."""
+    """Loses each upload with a probability, drawn anew for every user and round; the rest goes through `after`."""
 
     probability: float
     seed: int
+    after: Transport | None = None
 
     def __call__(self, round: int, sent: Sequence[Upload]) -> Sequence[Upload]:
         """The uploads that arrive."""
-        if self.probability == 0:
-            return sent
-        drawn = (generator(self.seed, "loss", user=upload.user, round=round).random() for upload in sent)
-        return [upload for upload, luck in zip(sent, drawn, strict=True) if luck >= self.probability]
+        if self.probability > 0:
+            drawn = (generator(self.seed, "loss", user=upload.user, round=round).random() for upload in sent)
+            sent = [upload for upload, luck in zip(sent, drawn, strict=True) if luck >= self.probability]
+        return sent if self.after is None else self.after(round, sent)
 
 
 def capability(scenario: Scenario) -> NDArray[np.bool_]:

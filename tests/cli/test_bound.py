@@ -1,0 +1,155 @@
+"""The bound against real rounds as a user meets it: output, files, exit codes, and numbers found another way."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+
+from covey.cli.main import main
+from covey.simulation import Simulation
+from covey.theory import CAUSES
+
+Ask = Callable[..., tuple[int, str, str]]
+ROUNDS = 4
+
+
+@pytest.fixture
+def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ask:
+    """Exit code, standard output and standard error of `covey bound` with these arguments."""
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main(["bound", *map(str, arguments)])
+        printed = capsys.readouterr()
+        return int(end.value.code or 0), printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of a few rounds of `quick`."""
+    out = tmp_path_factory.mktemp("bound") / "quick"
+    with pytest.raises(SystemExit) as end:
+        main(["bound", "quick", "--rounds", str(ROUNDS), "--out", str(out), "--quiet"])
+    assert not end.value.code
+    return out
+
+
+@pytest.fixture
+def found(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "bound.json").read_text(encoding="utf-8"), parse_constant=pytest.fail)
+
+
+def test_the_bound_holds_on_a_softmax_model_and_says_how_loose_it_is(found: dict[str, Any]) -> None:
+    # Losses are convex, L is exact: on this seed no draw of the noise exceeds the expectation.
+    assert found["held_steps"] == found["steps"] > ROUNDS
+    assert 1.0 < found["looseness_median"] < 1.5
+    assert found["looseness_max"] < 2.0
+    assert found["worst_case_looseness_median"] > found["looseness_median"]
+    assert found["accumulated_looseness"] > 1.0
+    for task in found["tasks"]:
+        assert task["curvature"]["kind"] == "bound"
+        assert task["stationarity"]["measured"] <= task["stationarity"]["bound"] <= task["stationarity"]["worst"]
+
+
+def test_bounds_are_ordered_and_their_parts_add_up(found: dict[str, Any]) -> None:
+    for task in found["tasks"]:
+        rounds = {name: np.array(values) for name, values in task["rounds"].items()}
+        parts = [rounds["bound_kept"], *(rounds[f"bound_{name}"] for name in CAUSES)]
+        np.testing.assert_allclose(sum(parts), rounds["bound"])
+        room = 1e-6
+        assert np.all(rounds["bound_lemma"] <= rounds["bound"] + room)
+        assert np.all(rounds["bound"] <= rounds["bound_worst"] + room)
+        np.testing.assert_allclose(rounds["loss"][1:], rounds["next_loss"][:-1])
+    assert sum(found["shares"].values()) == pytest.approx(1.0)
+    assert found["dominant"] == max(found["added"], key=lambda name: found["added"][name])
+
+
+def test_losses_and_noise_are_those_of_the_run(found: dict[str, Any]) -> None:
+    with Simulation("quick", "greedy", rounds=ROUNDS, seed=0) as simulation:
+        while not simulation.done:
+            simulation.play()
+        task_of = {task["group"]: task["task"] for task in found["tasks"]}
+        world = simulation.world
+        tasks = np.array([task_of[group] for group in world.groups.tolist()])
+        world.engine.publish(simulation.state.models, simulation.state.movements)
+        losses = world.engine.evaluate(tasks).train_loss_sum
+    for task in found["tasks"]:
+        members = world.groups == task["group"]
+        assert task["samples"] == world.samples[members].sum()
+        expected = losses[members].sum() / world.samples[members].sum()
+        assert task["rounds"]["next_loss"][-1] == pytest.approx(expected, rel=1e-5)
+        drawn, energy = (np.array(task["rounds"][name]) for name in ("noise", "noise_energy"))
+        played = energy > 0
+        np.testing.assert_allclose(drawn[played] ** 2, energy[played], rtol=0.3)  # 650 weights: within 5 deviations
+        assert np.all(drawn[~played] == 0)
+
+
+def test_files_hold_every_task_and_round(folder: Path, found: dict[str, Any]) -> None:
+    with open(folder / "bound.csv", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == ROUNDS * len(found["tasks"])
+    assert float(rows[1]["bound"]) == found["tasks"][0]["rounds"]["bound"][1]
+    height, width = imread(folder / "bound.png").shape[:2]
+    assert width > 1500
+    assert height > 600
+
+
+def test_the_screen_says_what_dominates_and_what_is_assumed(ask: Ask) -> None:
+    code, out, _ = ask("quick", "--rounds", 1, "--set", "clustering.rule=oracle", "--set", "privacy.noise=off")
+    text = " ".join(out.split())
+    assert code == 0
+    for words in ("The bound held in", "exact bound", "mu = 0", "Learning rate x L", "promised descent"):
+        assert words in text
+    assert "matched with" not in text  # oracle tasks are groups
+
+
+def test_without_noise_nothing_but_rounding_is_left_over(ask: Ask) -> None:
+    code, out, _ = ask("quick", "--rounds", 2, "--set", "privacy.noise=off", "--set", "training.batch=20", "--json")
+    assert code == 0
+    record = json.loads(out)
+    assert max(max(task["rounds"]["noise"]) for task in record["tasks"]) < 1e-5
+    assert record["added"]["noise"] == 0.0
+    assert record["largest_excess"] == 0.0
+
+
+def test_other_models_are_estimated_and_say_so(ask: Ask) -> None:
+    code, out, _ = ask("quick", "--rounds", 1, "--set", "model.name=mlp", "--json")
+    record = json.loads(out)
+    assert code == 0
+    assert {task["curvature"]["kind"] for task in record["tasks"]} == {"estimate"}
+    assert all(0 < task["curvature"]["mean"] < task["curvature"]["largest"] < 100 for task in record["tasks"])
+    assert any("ESTIMATE" in note for note in record["remarks"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["nowhere"], 2, "nowhere"),
+        (["quick", "--policy", "best"], 6, "best"),
+        (["quick", "--set", "training.rate=1"], 2, "training.rate"),
+        (["quick", "--rounds", "0"], 2, "--rounds"),
+    ],
+)
+def test_mistakes_are_one_sentence_and_a_code(ask: Ask, arguments: list[str], code: int, words: str) -> None:
+    found, out, err = ask(*arguments)
+    assert (found, out) == (code, "")
+    assert words in err
+
+
+def test_a_folder_that_is_a_file_is_refused(ask: Ask, tmp_path: Path) -> None:
+    taken = tmp_path / "file"
+    taken.write_text("x")
+    code, _, err = ask("quick", "--rounds", 1, "--out", taken)
+    assert code == 4
+    assert "in the way" in err

@@ -283,14 +283,16 @@ def draw_runs(digits: Runs, cifar10: Runs) -> Figure:
         grid = figure.subplots(1, len(panels), sharex=True, sharey=True)
         for axes, (runs, policy) in zip(grid, panels, strict=True):
             axes.axvline(0.0, color=MUTED, linewidth=1.0)
-            raw, across = runs.values(policy, "raw", "accuracy"), axes.get_yaxis_transform()
+            across = axes.get_yaxis_transform()
             for row, mode in enumerate(modes):
                 if mode in runs.modes:
-                    _draw_gaps(axes, row, runs.values(policy, mode, "accuracy") - raw)
+                    _draw_gaps(axes, row, runs.paired(policy, mode, "accuracy"))
                 else:
                     axes.text(0.03, row, "not run", color=MUTED, va="center", fontsize=8.5, transform=across)
             title = {"digits": "digits", "cifar10": "CIFAR-10"}[runs.data]
-            axes.set(title=f"{title}, {policy} (n = {len(runs.seeds(policy))})", xlabel="test accuracy minus raw")
+            axes.set(
+                title=f"{title}, {policy} (n = {len(runs.seeds(policy, 'raw'))})", xlabel="test accuracy minus raw"
+            )
             axes.set_yticks(range(len(modes)), [NAMES[mode] for mode in modes])
         grid[0].invert_yaxis()
         return figure

@@ -82,7 +82,7 @@ class Announcements:
 
 
 class Runs:
-    """Whole runs of one data set by policy and mode; only seeds that all modes of a policy have."""
+    """Whole runs of one data set by policy and mode, paired by seed."""
 
     def __init__(self, results: Path, data: str) -> None:
         self.data = data
@@ -93,18 +93,26 @@ class Runs:
         self.policies = sorted({policy for policy, _ in self.cells}, reverse=True)
         self.modes = [mode for mode in MODES if any(found == mode for _, found in self.cells)]
 
-    def seeds(self, policy: str) -> list[int]:
-        """Seeds that every mode has."""
-        return sorted(set.intersection(*(set(self.cells[policy, mode]) for mode in self.modes)))
+    def seeds(self, policy: str, mode: str) -> list[int]:
+        """Seeds of this mode that `raw` has too."""
+        return sorted(set(self.cells[policy, mode]) & set(self.cells[policy, "raw"]))
 
     def values(self, policy: str, mode: str, key: str) -> np.ndarray:
         """(n,) the last value of each run."""
-        found = [self.cells[policy, mode][seed][key] for seed in self.seeds(policy)]
-        return np.array([value[-1] if isinstance(value, list) else value for value in found])
+        return np.array([_last(self.cells[policy, mode][seed][key]) for seed in self.seeds(policy, mode)])
+
+    def paired(self, policy: str, mode: str, key: str, other: str = "raw") -> np.ndarray:
+        """(n,) by seed: how much more than with `other` identities."""
+        ours, theirs = self.cells[policy, mode], self.cells[policy, other]
+        return np.array([_last(ours[seed][key]) - _last(theirs[seed][key]) for seed in sorted(set(ours) & set(theirs))])
 
     def gap(self, policy: str, mode: str, key: str, other: str = "raw") -> Estimate:
-        """Paired by seed: how much more than with `other` identities."""
-        return mean_interval(self.values(policy, mode, key) - self.values(policy, other, key))
+        """Mean and interval of `paired`."""
+        return mean_interval(self.paired(policy, mode, key, other))
+
+
+def _last(value: Any) -> Any:
+    return value[-1] if isinstance(value, list) else value
 
 
 def _sorted(folder: Path) -> list[Path]:
@@ -262,10 +270,10 @@ def _runs_section(runs: Runs) -> list[str]:
         lines += [*_text(f"{len(any_cell['accuracy'])} rounds, the same columns."), ""]
     for policy in runs.policies:
         lines += [
-            f"Policy `{policy}`, n = {len(runs.seeds(policy))}:",
+            f"Policy `{policy}`:",
             "",
-            "| identities | accuracy | minus raw | | at home | clustering accuracy | minus raw | |",
-            "| --- " * 8 + "|",
+            "| identities | n | accuracy | minus raw | | at home | clustering accuracy | minus raw | |",
+            "| --- " * 9 + "|",
         ]
         lines += [_run_row(runs, policy, mode) for mode in runs.modes]
         lines += [""]
@@ -281,7 +289,8 @@ def _run_row(runs: Runs, policy: str, mode: str) -> str:
         return " | " if mode == "raw" else f"{_signed(value)} | {_word(value)}"
 
     return (
-        f"| {MODES[mode]} | {mean('accuracy')} | {gap('accuracy')} | {mean('accuracy_at_home')}"
+        f"| {MODES[mode]} | {len(runs.seeds(policy, mode))} | {mean('accuracy')} | {gap('accuracy')}"
+        f" | {mean('accuracy_at_home')}"
         f" | {mean('clustering_accuracy')} | {gap('clustering_accuracy')} |"
     )
 
@@ -388,7 +397,7 @@ def _about_runs(runs: Runs) -> list[str]:
         for family, title in (("noisy", "`noisy_max`"), ("release", "`from_release`")):
             modes = [mode for mode in runs.modes if mode.startswith(family)]
             told = _sorted_by_word({mode: runs.gap(policy, mode, "accuracy") for mode in modes})
-            point = f"""**{title} with `{policy}`, {DATA[runs.data]}, n = {len(runs.seeds(policy))}.** Accuracy, against
+            point = f"""**{title} with `{policy}`, {DATA[runs.data]}, n = {len(runs.seeds(policy, modes[0]))}.** Accuracy, against
                 raw: {told}."""
             if family == "release":
                 home = {
@@ -467,7 +476,7 @@ def _caveats(announced: Announcements, digits: Runs, cifar10: Runs) -> list[str]
         for policy in digits.policies
     )
     compared = sum(len(runs.policies) * (len(runs.modes) - 1) for runs in (digits, cifar10))
-    few = ", ".join(f"n = {len(cifar10.seeds(policy))} with `{policy}`" for policy in cifar10.policies)
+    few = ", ".join(f"n = {len(cifar10.seeds(policy, 'raw'))} with `{policy}`" for policy in cifar10.policies)
     spent = [digits.values("greedy", "noisy_0.02", f"rho_{kind}_max").mean() for kind in ("identity", "gradient")]
     share = 100.0 * spent[0] / sum(spent)
     size = load_scenario("paper").clustering.batch

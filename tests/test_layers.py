@@ -22,7 +22,19 @@ ALLOWED: dict[str, set[str]] = {
     "simulation": BASE | {"radio", "allocation", "learning", "privacy", "security", "data", "association"},
     "environment": BASE | {"radio", "allocation", "learning", "data", "association", "simulation"},
     "learners": BASE | {"environment", "association", "data", "simulation"},
-    "evaluation": BASE | {"environment", "learners", "association"},
+    "evaluation": BASE | {"environment", "learners", "association", "data", "learning", "simulation", "theory"},
+    "figures": BASE
+    | {
+        "environment",
+        "learners",
+        "association",
+        "allocation",
+        "evaluation",
+        "simulation",
+        "learning",
+        "report",
+        "theory",
+    },
 }
 
 

@@ -88,7 +88,7 @@ class Simulation:
             raise ScenarioError(f"rounds is {rounds}; a run has at least 1 round")
         self.policy: Policy = get_policy(policy) if isinstance(policy, str) else policy
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
-        self.data = _user_data(scenario, seed) if data is None else data
+        self.data = user_data(scenario, seed) if data is None else data
         _check_fit(scenario, self.data)
         module = build_model(scenario.model, self.data.shape, len(self.data.classes)) if model is None else model
         stations_m, users_m = place(scenario.network, seed)
@@ -226,7 +226,8 @@ class Simulation:
         }
 
 
-def _user_data(scenario: Scenario, seed: int) -> UserData:
+def user_data(scenario: Scenario, seed: int) -> UserData:
+    """The data of all users of a run with this seed."""
     dataset = load_dataset(scenario.data, tasks=scenario.network.tasks, seed=seed)
     return partition(dataset, scenario, seed)
 

@@ -1,0 +1,122 @@
+"""`covey figures`: every figure and every claim, computed again."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from covey.cli.common import cores, interruptible, progress_bar
+from covey.errors import INTERRUPTED, ScenarioError
+from covey.figures.claims import Claim
+from covey.figures.plans import FIGURES, plan_of
+from covey.figures.publish import CLAIMS, check_folder, publish, work_in
+from covey.figures.scales import SCALES
+from covey.figures.work import finish
+from covey.simulation.storage import prepare_folder
+
+_COLOURS = {"reproduced": "green", "direction only": "yellow", "not reproduced": "red", "not testable": "dim"}
+
+
+def figures(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[FIGURE]...", help=f"{', '.join(FIGURES)}, or all (the default)."),
+    ] = None,
+    scale: Annotated[
+        str, typer.Option(help="quick (embedded digits, minutes) or full (CIFAR-10 and FEMNIST, hours).")
+    ] = "quick",
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=99, help="Seeds of every experiment; 3 at quick, 10 at full by default.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder; runs/figures-SCALE when not given.")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Experiments computed at once; all cores by default.")
+    ] = None,
+    only_draw: Annotated[
+        bool, typer.Option("--only-draw", help="Compute nothing; draw and judge what is finished.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print claims.json instead of a table.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> int:
+    """Compute the paper's figures 2 to 10 and our own, and judge every claim.
+
+    Writes for each figure a PNG and the CSV behind it, and for all of them claims.json (the paper's claim, our
+    estimate with its interval and n, the verdict) and about.json (commands, versions, machine, times, tuning). Every
+    experiment is kept in a file of its own, so that Ctrl-C loses nothing but what was under way: the same command
+    goes on, and nothing finished is computed again.
+
+    Examples:
+
+      covey figures
+
+      covey figures 7 9 --seeds 5
+
+      covey figures all --scale full --out results/figures
+    """
+    chosen = _names(names)
+    if scale not in SCALES:
+        raise ScenarioError(f"--scale is '{scale}'; it is one of {', '.join(SCALES)}")
+    folder = out or Path("runs") / f"figures-{scale}"
+    prepare_folder(folder, overwrite=True)
+    work = work_in(folder, scale, seeds)
+    check_folder(folder, work.scale)
+    notes, started, interrupted = Console(stderr=True, quiet=quiet), time.perf_counter(), False
+    if not only_draw:
+        try:
+            with interruptible(), progress_bar(notes) as progress:
+                bar = progress.add_task("figures", total=None, now="")
+                finish(
+                    plan_of(chosen, work.scale, work.seeds),
+                    work.store,
+                    processes or cores(),
+                    lambda now, done, known: progress.update(bar, completed=done, total=known, now=_short(now)),
+                )
+        except KeyboardInterrupt:
+            interrupted = True
+    if interrupted:
+        notes.print(f"Interrupted; what is finished is kept. Go on with: {_command()}", highlight=False)
+        return INTERRUPTED
+    found = publish(chosen, work, seconds=time.perf_counter() - started, command=_command())
+    if as_json and not quiet:
+        typer.echo((folder / CLAIMS).read_text(encoding="utf-8"), nl=False)
+        return 0
+    console = Console(quiet=quiet)
+    console.print(_table(found))
+    console.print(f"Figures, data and claims in [bold]{folder}[/]", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _names(given: Sequence[str] | None) -> list[str]:
+    """The figures asked for, in the order in which they are shown."""
+    asked = [name for one in given or ["all"] for name in one.split(",") if name]
+    for name in asked:
+        if name != "all" and name not in FIGURES:
+            raise ScenarioError(f"there is no figure '{name}'; figures are {', '.join(FIGURES)}, or all")
+    return [name for name in FIGURES if "all" in asked or name in asked]
+
+
+def _command() -> str:
+    """The command as it was given."""
+    return shlex.join(["covey", *sys.argv[1:]])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _table(found: Sequence[Claim]) -> Table:
+    table = Table(title="Claims", title_justify="left")
+    for heading in ("figure", "claim", "paper", "here", "verdict"):
+        table.add_column(heading)
+    for claim in found:
+        colour = _COLOURS[claim.verdict]
+        table.add_row(claim.figure, claim.claim, claim.paper, claim.here, f"[{colour}]{claim.verdict}[/]")
+    return table

@@ -1,0 +1,84 @@
+"""The paper's claims, our estimates beside them, and the rule that makes a verdict of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from covey.evaluation import Estimate
+
+Verdict = Literal["reproduced", "direction only", "not reproduced", "not testable"]
+
+#: An equality is reproduced if the whole interval is this close to zero, in the unit of the claim.
+SAME = 5.0
+
+#: How a verdict is reached, for the results page.
+RULES = (
+    "A claim of a difference is *reproduced* if our 95 % interval is on the claimed side of zero and reaches the"
+    " paper's number, *direction only* if it is on that side but stays short of the number, and *not reproduced*"
+    f" otherwise. A claim of equality is *reproduced* if the whole interval is within {SAME:g} of zero, *not"
+    " reproduced* if all of it is outside, and *not testable* if it is too wide to tell. One seed makes no interval,"
+    " so nothing can be tested with it."
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim.
+
+    figure: of the paper; claim: in our words; paper: its number with unit, for people; quantity: what `estimate` is;
+    unit: of the estimate; reason: what our data say about it, with numbers; setting: data and size of the experiment;
+    level: whether the estimate is a level, which needs no sign, instead of a difference.
+    """
+
+    figure: str
+    claim: str
+    paper: str
+    quantity: str
+    unit: str
+    estimate: Estimate | None
+    verdict: Verdict
+    reason: str
+    setting: str
+    level: bool = False
+
+    @property
+    def here(self) -> str:
+        """The estimate as people write it."""
+        return words(self.estimate, self.unit, signed=not self.level)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        values = {key: value for key, value in vars(self).items() if key != "estimate"}
+        return values | {"estimate": None if self.estimate is None else self.estimate.to_dict()}
+
+
+def judge(estimate: Estimate | None, claimed: float) -> Verdict:
+    """The verdict on a claimed difference, whose sign is the sign of `claimed`."""
+    if estimate is None or estimate.n < 2:
+        return "not testable"
+    side = 1.0 if claimed > 0 else -1.0
+    low, high = sorted((side * estimate.low, side * estimate.high))
+    if low <= 0.0:
+        return "not reproduced"
+    return "reproduced" if high >= abs(claimed) else "direction only"
+
+
+def judge_equal(estimate: Estimate | None, margin: float = SAME) -> Verdict:
+    """The verdict on a claimed equality."""
+    if estimate is None or estimate.n < 2:
+        return "not testable"
+    if -margin <= estimate.low and estimate.high <= margin:
+        return "reproduced"
+    if estimate.low > margin or estimate.high < -margin:
+        return "not reproduced"
+    return "not testable"
+
+
+def words(estimate: Estimate | None, unit: str, digits: int = 1, *, signed: bool = True) -> str:
+    """An estimate as people write it: +3.4 ± 1.3 %, n = 10."""
+    if estimate is None:
+        return "no data"
+    value = f"{estimate.value:{'+' if signed else ''},.{digits}f}"
+    half = f" ± {estimate.half_width:,.{digits}f}" if estimate.n > 1 else ""
+    return f"{value}{half} {unit}".rstrip() + f", n = {estimate.n}"

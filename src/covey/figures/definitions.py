@@ -1,0 +1,72 @@
+"""What words such as "convergence" mean in numbers, where the paper leaves it open (errata E44, E45)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.evaluation import Estimate, mean_interval
+
+Floats = NDArray[np.float64]
+
+#: Epochs over which a reward curve is averaged.
+WINDOW = 10
+#: Share of a curve's own span within which it has arrived.
+ARRIVED = 0.05
+
+
+def smoothed(values: Floats, window: int = WINDOW) -> Floats:
+    """(n,) mean of the last `window` values at every place, of fewer at the beginning."""
+    total = np.cumsum(np.concatenate([[0.0], values]))
+    stop = np.arange(1, len(values) + 1)
+    start = np.maximum(stop - window, 0)
+    return np.asarray((total[stop] - total[start]) / (stop - start))
+
+
+def convergence_epoch(rewards: Floats) -> int:
+    """The first epoch, from 1, from which on the smoothed reward stays within 5 % of its span around its last value."""
+    curve = smoothed(rewards)
+    away = np.abs(curve - curve[-1]) > ARRIVED * np.ptp(curve)
+    return int(np.flatnonzero(away)[-1]) + 2 if away.any() else 1
+
+
+def final_reward(rewards: Floats) -> float:
+    """The smoothed reward after the last epoch."""
+    return float(smoothed(rewards)[-1])
+
+
+def change(ours: Iterable[float], theirs: Iterable[float]) -> Estimate | None:
+    """Ours minus theirs in per cent of the mean size of theirs, paired; None without pairs.
+
+    Of nothing, only nothing is a share: None unless ours is nothing too.
+    """
+    first, second = np.array(list(ours), dtype=np.float64), np.array(list(theirs), dtype=np.float64)
+    size = abs(float(second.mean())) if len(second) else 0.0
+    if size == 0.0:
+        return mean_interval(first) if len(first) and not first.any() else None
+    return mean_interval(100.0 * (first - second) / size)
+
+
+def difference(ours: Iterable[float], theirs: Iterable[float], scale: float = 1.0) -> Estimate | None:
+    """Ours minus theirs, times `scale`, paired; None without pairs."""
+    first, second = np.array(list(ours), dtype=np.float64), np.array(list(theirs), dtype=np.float64)
+    return None if len(first) == 0 else mean_interval(scale * (first - second))
+
+
+def variance_change(ours: Floats, theirs: Floats, resamples: int = 2000) -> Estimate | None:
+    """By how many per cent the variance over seeds is lower in ours than in theirs (negative: lower); bootstrap.
+
+    ours, theirs: (n,) one value per seed; the seeds are resampled together.
+    """
+    count = len(ours)
+    if count < 3 or np.ptp(theirs) == 0.0:
+        return None
+    from covey.seeding import generator
+
+    rows = generator(0, "bootstrap").integers(count, size=(resamples, count))
+    first, second = ours[rows].var(axis=1), theirs[rows].var(axis=1)
+    ratios = 100.0 * (first[second > 0] / second[second > 0] - 1.0)
+    low, high = np.quantile(ratios, (0.025, 0.975))
+    return Estimate(float(100.0 * (ours.var() / theirs.var() - 1.0)), float(low), float(high), count)

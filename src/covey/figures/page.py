@@ -1,0 +1,151 @@
+"""The results page, from the files in a results folder alone: `python -m covey.figures.page results/figures`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from covey.figures.claims import RULES, Claim
+from covey.figures.plans import FIGURES
+from covey.figures.publish import CLAIMS, claims_of, file_of, read_about, shown
+from covey.figures.scales import SCALES
+
+#: Where the page is written, seen from the root of the repository.
+PAGE = Path("docs/results.md")
+
+
+def results_page(folder: Path, page: Path = PAGE) -> str:
+    """The page; every number in it comes from the folder's CSV files, claims.json and about.json.
+
+    Raises `ValueError` if claims.json is not what the CSV files give.
+    """
+    about = read_about(folder)
+    found = claims_of(folder, SCALES[about["scale"]])
+    stored = json.loads((folder / CLAIMS).read_text(encoding="utf-8"))["claims"]
+    if stored != json.loads(json.dumps([claim.to_dict() for claim in found])):
+        raise ValueError(f"'{folder / CLAIMS}' is not what the CSV files beside it give; run covey figures --only-draw")
+    there = [name for name in FIGURES if file_of(folder, name, "csv").is_file()]
+    lines = [
+        "# Results",
+        "",
+        "<!-- Made by python -m covey.figures.page; edit the experiments, not this page. -->",
+        "",
+        *_paragraph(
+            "Every figure of the paper computed again, and a verdict on every claim. Numbers are means with 95 %"
+            " intervals over seeds; definitions that the paper leaves open are those of the [errata](errata.md). All"
+            f" files behind this page are in `{folder.as_posix()}`: a CSV file and a picture per figure, `claims.json`,"
+            " and `about.json`. " + RULES
+        ),
+        "",
+        "## Claims",
+        "",
+        "| figure | claim | paper | here | verdict |",
+        "| --- | --- | --- | --- | --- |",
+        *[f"| {c.figure} | {c.claim} | {c.paper} | {c.here} | **{c.verdict}** |" for c in found],
+        "",
+        *_counts(found),
+    ]
+    for name in there:
+        picture = Path(os.path.relpath(file_of(folder, name, "png"), page.parent)).as_posix()
+        heading = f"Figure {name}" if name.isdigit() else f"Ours: {name}"
+        lines += ["", f"## {heading}. {shown(name).TITLE}", "", f"![{shown(name).TITLE}]({picture})", ""]
+        lines += _paragraph(shown(name).CAPTION)
+        data = claims_of_figure(found, folder, name, SCALES[about["scale"]].name)
+        lines += [""] if data else []
+        for claim in data:
+            lines += _item(
+                f"**{claim.claim}** Paper: {claim.paper}. Here: {claim.here} ({claim.quantity}; {claim.setting})."
+                f" *{claim.verdict[:1].upper() + claim.verdict[1:]}.* {claim.reason}".rstrip()
+            )
+    lines += _how(about)
+    return "\n".join(lines) + "\n"
+
+
+def claims_of_figure(found: Sequence[Claim], folder: Path, name: str, scale: str) -> list[Claim]:
+    """The claims that a figure's own CSV file gives."""
+    from covey.figures.publish import setting_of
+    from covey.figures.tables import read_rows
+
+    own = shown(name).claims(read_rows(file_of(folder, name, "csv")), setting_of(name, SCALES[scale]))
+    return [claim for claim in found if claim in own]
+
+
+def _counts(found: Sequence[Claim]) -> list[str]:
+    kinds = ("reproduced", "direction only", "not reproduced", "not testable")
+    of_paper = [claim for claim in found if claim.figure.isdigit()]
+    numbers = ", ".join(f"{sum(c.verdict == kind for c in of_paper)} {kind}" for kind in kinds)
+    return _paragraph(f"Of the paper's {len(of_paper)} claims: {numbers}. The rest are our own.")
+
+
+def _how(about: dict[str, Any]) -> list[str]:
+    """Commands, times, tuning, versions and machine."""
+    tuning, machine = about["tuning"], about["machine"]
+    lines = [
+        "",
+        "## How this was made",
+        "",
+        "| figure | command | seeds | experiments | missing | processor minutes |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| {name} | `{f['command']}` | {f['seeds']} | {f['cells']} | {f['missing_cells']} |"
+        f" {f['processor_seconds'] / 60:.1f} |"
+        for name, f in about["figures"].items()
+    ]
+    lines += [
+        "",
+        *_paragraph(
+            "Experiments that several figures share are counted in each of them. Machine:"
+            f" {machine['processor']}, {machine['cores']} cores, {machine['system']}. Versions: "
+            + ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+            + "."
+        ),
+        "",
+        "### Tuning",
+        "",
+        *_paragraph(
+            f"Every learner in a comparison had the same budget: {len(tuning['rates'])} step sizes, {tuning['epochs']}"
+            f" epochs each, with seed {tuning['seed']}, which nothing else uses. The step size with the highest greedy"
+            " reward on validation layouts, stations deciding alone, was kept. All other settings are the same for all,"
+            " and were not tuned here. The paper's own loop has the paper's step size."
+        ),
+    ]
+    for scenario, methods in tuning["methods"].items():
+        rates = [f"{rate:g}" for rate in tuning["rates"]]
+        lines += ["", f"| `{scenario}` | " + " | ".join(rates) + " | kept |", "| --- " * (len(rates) + 2) + "|"]
+        for method, one in methods.items():
+            scores = " | ".join(f"{one['scores'][r]:,.0f}" if r in one["scores"] else "" for r in rates)
+            kept = "" if one["chosen"] is None else f"{one['chosen']:g}"
+            lines.append(f"| {method.replace('_', ' ')} | {scores} | {kept} |")
+    return lines
+
+
+def _paragraph(text: str, width: int = 120, indent: str = "") -> list[str]:
+    """Text in lines of at most `width` characters."""
+    lines, line = [], ""
+    for word in text.split():
+        if line and len(indent) + len(line) + 1 + len(word) > width:
+            lines.append(indent + line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return [*lines, indent + line]
+
+
+def _item(text: str) -> list[str]:
+    first, *rest = _paragraph(text, 118)
+    return ["* " + first, *["  " + line for line in rest]]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the page of a results folder."""
+    folder = Path(arguments[0]) if arguments else Path("results/figures")
+    PAGE.write_text(results_page(folder), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,170 @@
+"""From finished cells to files: a CSV and a PNG per figure, claims.json, and about.json with how all was made."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from matplotlib.figure import Figure
+
+from covey.errors import OutputError
+from covey.figures.claims import Claim
+from covey.figures.plans import FIGURES, METHODS, Work, plan_of
+from covey.figures.scales import SCALES, Scale
+from covey.figures.tables import Row, read_rows, write_rows
+from covey.figures.work import Store
+from covey.report.pictures import png
+from covey.simulation.storage import versions, write_atomically
+
+CLAIMS, ABOUT = "claims.json", "about.json"
+#: Data sets by scenario, as people call them.
+DATA_NAMES = {"quick": "digits", "paper": "CIFAR-10", "femnist": "FEMNIST"}
+#: Figures that are about digits at every scale: what they show needs many runs.
+ON_DIGITS = ("privacy", "noise", "bound")
+
+
+class Shown(Protocol):
+    """A module of `covey.figures.shown`."""
+
+    TITLE: str
+    CAPTION: str
+
+    def rows(self, work: Work) -> list[Row]:
+        """Rows of the CSV file, from finished cells."""
+        ...
+
+    def draw(self, data: Sequence[Row], setting: str) -> Figure:
+        """The picture, from the rows."""
+        ...
+
+    def claims(self, data: Sequence[Row], setting: str) -> list[Claim]:
+        """Claims with verdicts, from the rows."""
+        ...
+
+
+def shown(name: str) -> Shown:
+    """The module that shows a figure."""
+    module: Shown = import_module(f"covey.figures.shown.figure_{name}")
+    return module
+
+
+def setting_of(name: str, scale: Scale) -> str:
+    """Data and scenario of a figure, as it is signed."""
+    scenario = "quick" if name in ON_DIGITS else scale.second if name == "10" else scale.scenario
+    return f"{DATA_NAMES[scenario]} (scenario {scenario})"
+
+
+def file_of(folder: Path, name: str, ending: str) -> Path:
+    """The file of a figure."""
+    return folder / f"figure_{name}.{ending}"
+
+
+def publish(names: Sequence[str], work: Work, *, seconds: float, command: str) -> list[Claim]:
+    """Write the files of these figures from what is finished; the claims of all figures in the folder.
+
+    Picture and claims are made from the CSV file as it was written, so that anybody can make them from it again.
+    """
+    folder, scale = work.store.folder, work.scale
+    for name in names:
+        write_rows(file_of(folder, name, "csv"), shown(name).rows(work))
+        data = read_rows(file_of(folder, name, "csv"))
+        write_atomically(file_of(folder, name, "png"), png(shown(name).draw(data, setting_of(name, scale))))
+    found = claims_of(folder, scale)
+    text = json.dumps({"scale": scale.name, "claims": [claim.to_dict() for claim in found]}, indent=1) + "\n"
+    write_atomically(folder / CLAIMS, text.encode())
+    _write_about(names, work, seconds, command)
+    return found
+
+
+def claims_of(folder: Path, scale: Scale) -> list[Claim]:
+    """The claims of all figures whose CSV file is in the folder."""
+    there = [name for name in FIGURES if file_of(folder, name, "csv").is_file()]
+    return [
+        claim
+        for name in there
+        for claim in shown(name).claims(read_rows(file_of(folder, name, "csv")), setting_of(name, scale))
+    ]
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """How the figures in a folder were made; empty if there are none."""
+    path = folder / ABOUT
+    try:
+        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError:
+        raise OutputError(f"'{path}' is damaged; delete it, and it is written again") from None
+    return about
+
+
+def check_folder(folder: Path, scale: Scale) -> None:
+    """Raise `OutputError` if the folder holds figures of another scale."""
+    held = read_about(folder).get("scale", scale.name)
+    if held != scale.name:
+        raise OutputError(
+            f"'{folder}' holds figures of scale {held}; choose another folder with --out for scale {scale.name}"
+        )
+
+
+def _write_about(names: Sequence[str], work: Work, seconds: float, command: str) -> None:
+    """about.json: command, seeds, cells, times, tuning, versions and machine; earlier figures keep their entries."""
+    folder, scale = work.store.folder, work.scale
+    about = read_about(folder)
+    figures = about.get("figures", {})
+    for name in names:
+        cells = [cell for cell in plan_of([name], scale, work.seeds)(work.store) if work.store.has(cell)]
+        figures[name] = {
+            "command": command,
+            "seeds": work.seeds,
+            "cells": len(cells),
+            "missing_cells": len(plan_of([name], scale, work.seeds)(work.store)) - len(cells),
+            "processor_seconds": round(work.store.seconds(cells), 1),
+        }
+    values = {
+        "scale": scale.name,
+        "figures": {name: figures[name] for name in FIGURES if name in figures},
+        "last_wall_seconds": round(seconds, 1),
+        "tuning": _tuning(work),
+        "versions": versions(),
+        "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()},
+    }
+    write_atomically(folder / ABOUT, (json.dumps(values, indent=1) + "\n").encode())
+
+
+def _tuning(work: Work) -> dict[str, Any]:
+    """What was tried for every method, and what was chosen; the budget is the same for all."""
+    found: dict[str, Any] = {}
+    scale = work.scale
+    for scenario in dict.fromkeys((scale.scenario, scale.second)):
+        for method in METHODS:
+            trials = work.trials(scenario, method)
+            scores = {
+                f"{rate:g}": work.store[cell]["validation"]["alone"]
+                for rate, cell in trials.items()
+                if work.store.has(cell)
+            }
+            if scores:
+                found.setdefault(scenario, {})[method] = {"scores": scores, "chosen": work.rate(scenario, method)}
+    return {
+        "rates": list(scale.rates), "epochs": scale.tuning_epochs, "seed": scale.tuning_seed, "methods": found
+    }  # fmt: skip
+
+
+def _processor() -> str:
+    """The processor's name where the system tells it."""
+    path = Path("/proc/cpuinfo")
+    if path.is_file():
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def work_in(folder: Path, scale: str, seeds: int | None) -> Work:
+    """What a folder holds, at a scale."""
+    chosen = SCALES[scale]
+    return Work(chosen, chosen.seeds if seeds is None else seeds, Store(folder))

@@ -397,8 +397,8 @@ def _about_runs(runs: Runs) -> list[str]:
         for family, title in (("noisy", "`noisy_max`"), ("release", "`from_release`")):
             modes = [mode for mode in runs.modes if mode.startswith(family)]
             told = _sorted_by_word({mode: runs.gap(policy, mode, "accuracy") for mode in modes})
-            point = f"""**{title} with `{policy}`, {DATA[runs.data]}, n = {len(runs.seeds(policy, modes[0]))}.** Accuracy, against
-                raw: {told}."""
+            n = len(runs.seeds(policy, modes[0]))
+            point = f"**{title} with `{policy}`, {DATA[runs.data]}, n = {n}.** Accuracy, against raw: {told}."
             if family == "release":
                 home = {
                     mode: mean_interval(

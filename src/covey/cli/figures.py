@@ -118,5 +118,5 @@ def _table(found: Sequence[Claim]) -> Table:
         table.add_column(heading)
     for claim in found:
         colour = _COLOURS[claim.verdict]
-        table.add_row(claim.figure, claim.claim, claim.paper, claim.here, f"[{colour}]{claim.verdict}[/]")
+        table.add_row(claim.figure, claim.claim, claim.paper, claim.here, f"[{colour}]{claim.said}[/]")
     return table

@@ -12,6 +12,14 @@ Verdict = Literal["reproduced", "direction only", "not reproduced", "not testabl
 #: An equality is reproduced if the whole interval is this close to zero, in the unit of the claim.
 SAME = 5.0
 
+#: What the verdict on a claim of our own is called: there is no number of others to reproduce.
+OWN: dict[Verdict, str] = {
+    "reproduced": "holds",
+    "direction only": "holds",
+    "not reproduced": "does not hold",
+    "not testable": "not decided",
+}
+
 #: How a verdict is reached, for the results page.
 RULES = (
     "A claim of a difference is *reproduced* if our 95 % interval is on the claimed side of zero and reaches the"
@@ -46,6 +54,11 @@ class Claim:
     def here(self) -> str:
         """The estimate as people write it."""
         return words(self.estimate, self.unit, signed=not self.level)
+
+    @property
+    def said(self) -> str:
+        """The verdict as it is called: a claim of our own holds or does not."""
+        return self.verdict if self.figure.isdigit() else OWN[self.verdict]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""

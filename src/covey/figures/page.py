@@ -45,7 +45,7 @@ def results_page(folder: Path, page: Path = PAGE) -> str:
         "",
         "| figure | claim | paper | here | verdict |",
         "| --- | --- | --- | --- | --- |",
-        *[f"| {c.figure} | {c.claim} | {c.paper} | {c.here} | **{c.verdict}** |" for c in found],
+        *[f"| {c.figure} | {c.claim} | {c.paper} | {c.here} | **{c.said}** |" for c in found],
         "",
         *_counts(found),
     ]
@@ -59,7 +59,7 @@ def results_page(folder: Path, page: Path = PAGE) -> str:
         for claim in data:
             lines += _item(
                 f"**{claim.claim}** Paper: {claim.paper}. Here: {claim.here} ({claim.quantity}; {claim.setting})."
-                f" *{claim.verdict[:1].upper() + claim.verdict[1:]}.* {claim.reason}".rstrip()
+                f" *{claim.said[:1].upper() + claim.said[1:]}.* {claim.reason}".rstrip()
             )
     lines += _how(about)
     return "\n".join(lines) + "\n"

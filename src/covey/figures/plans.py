@@ -208,9 +208,10 @@ def figure_8(work: Work) -> list[Cell]:
 
 
 def figure_9(work: Work) -> list[Cell]:
-    """Our rule and central k-means, with time and energy; k-means also without noise, to see what noise does to it."""
+    """Our rule and central k-means, with time and energy; on digits also without noise, to see what noise does."""
     rules = ("gradient_loss_0.2", "kmeans")
-    return [RealRun(work.scale.scenario, RULES[rule], seed) for seed in range(work.seeds) for rule in rules]
+    runs = [RealRun(work.scale.scenario, RULES[rule], seed) for seed in range(work.seeds) for rule in rules]
+    return [*runs, *_under_noise(work, rules, (0.0, 1.0))]
 
 
 def figure_10(work: Work) -> list[Cell]:
@@ -333,12 +334,12 @@ def _over_users(work: Work, scenario: str, sizes: tuple[int, ...], methods: tupl
     return cells
 
 
-def _under_noise(work: Work, rules: tuple[str, ...]) -> list[Cell]:
+def _under_noise(work: Work, rules: tuple[str, ...], factors: tuple[float, ...] | None = None) -> list[Cell]:
     return [
         RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
         for seed in range(work.seeds)
         for rule in rules
-        for factor in work.scale.noise_factors
+        for factor in factors or work.scale.noise_factors
     ]
 
 

@@ -12,11 +12,11 @@ from matplotlib.ticker import LogLocator
 
 from covey.evaluation import Estimate, mean_interval
 from covey.figures.claims import Claim, judge
-from covey.figures.draw import LOOKS, panels, points, sign
+from covey.figures.draw import look, panels, points, sign
 from covey.figures.kinds import Played, Training
 from covey.figures.plans import FIGURES, Work
 from covey.figures.tables import Floats, Row, column, where
-from covey.report.palette import INK, MUTED, drawing_style
+from covey.report.palette import MUTED, drawing_style
 
 TITLE = "Policies in networks of other sizes"
 CAPTION = (
@@ -33,7 +33,6 @@ NAMES = {
     "dpvd": "DPVD, alone",
     "dpvd_guarded": "DPVD, guarded",
 }
-_MARKERS = {"nearest": "v", "coverage": "s", "greedy": "^"}
 #: Users, stations.
 Size = tuple[int, int]
 
@@ -81,8 +80,8 @@ def draw(data: Sequence[Row], setting: str) -> Figure:
         for policy, name in NAMES.items():
             own = where(data, policy=policy)
             if own:
-                count = len({row["seed"] for row in own}) if policy in LOOKS else 0
-                colour, marker = _look(policy)
+                count = len({row["seed"] for row in own}) if policy.startswith("dpvd") else 0
+                colour, marker, _ = look(policy)
                 words = f"{name} (n = {count})" if count else name
                 decision.plot([], [], color=colour, marker=marker, linestyle="", markersize=6, label=words)
         reward.axhline(0.0, color=MUTED, linewidth=0.9)
@@ -111,17 +110,11 @@ def draw(data: Sequence[Row], setting: str) -> Figure:
         return figure
 
 
-def _look(policy: str) -> tuple[str, str]:
-    if policy in LOOKS:
-        return LOOKS[policy][0], LOOKS[policy][1]
-    return (INK if policy == "greedy" else MUTED), _MARKERS[policy]
-
-
 def _mark(axis: Axes, x: float, values: Floats, policy: str) -> None:
-    if len(values) and policy in LOOKS:
+    if len(values) and policy.startswith("dpvd"):
         points(axis, x, values, policy, label=False)
     elif len(values):
-        colour, marker = _look(policy)
+        colour, marker, _ = look(policy)
         axis.plot(x, values.mean(), marker=marker, color=colour, markersize=6, linestyle="")
 
 
@@ -133,7 +126,7 @@ def sizes_of(data: Sequence[Row]) -> list[Size]:
 def _per_policy(data: Sequence[Row], size: Size, policy: str, name: str) -> Floats:
     """(n,) means over layouts, one per policy trained; one for a reference."""
     own = where(data, users=size[0], stations=size[1], policy=policy)
-    if policy not in LOOKS:
+    if not policy.startswith("dpvd"):
         return column(own, name).mean(keepdims=True) if own else np.zeros(0)
     seeds = sorted({int(row["seed"]) for row in own})
     return np.array([column(where(own, seed=seed), name).mean() for seed in seeds])

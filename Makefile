@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types bench study study-policies study-identities interop docs-reference clean
+.PHONY: help setup run test lint types bench figures results study study-policies study-identities interop docs-reference clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -40,6 +40,13 @@ $(VENV)/.bench-ready: $(VENV)/.ready
 bench: $(VENV)/.bench-ready  ## Run all benchmarks side by side with their peers (several minutes)
 	@$(BIN)/covey bench --out benchmarks/results.json
 	@$(BIN)/python benchmarks/page.py
+
+figures: setup  ## Every figure and claim on embedded data (about ten minutes on two cores): covey figures
+	@$(BIN)/covey figures all --scale quick
+
+results: setup  ## The same on CIFAR-10 and FEMNIST with ten seeds (both needed; about five hours), and docs/results.md
+	@$(BIN)/covey figures all --scale full --out results/figures
+	@$(BIN)/python -m covey.figures.page results/figures
 
 study: setup  ## Repeat the study of identification rules (CIFAR-10 needed: covey data fetch cifar10; about an hour)
 	@$(BIN)/python experiments/similarity.py

@@ -63,6 +63,13 @@ def test_the_identities_page_is_what_its_results_say() -> None:
     assert (ROOT / "docs/identities.md").read_text(encoding="utf-8") == page.render_page(ROOT / "results/identities")
 
 
+def test_the_results_page_is_what_its_files_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    from covey.figures.page import results_page
+
+    monkeypatch.chdir(ROOT)
+    assert (ROOT / "docs/results.md").read_text(encoding="utf-8") == results_page(Path("results/figures"))
+
+
 def test_exit_codes_are_documented() -> None:
     from covey.errors import EXIT_CODES
 

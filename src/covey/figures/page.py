@@ -121,6 +121,28 @@ def _how(about: dict[str, Any]) -> list[str]:
             scores = " | ".join(f"{one['scores'][r]:,.0f}" if r in one["scores"] else "" for r in rates)
             kept = "" if one["chosen"] is None else f"{one['chosen']:g}"
             lines.append(f"| {method.replace('_', ' ')} | {scores} | {kept} |")
+    return [*lines, *_surrogates(about["surrogates"])]
+
+
+def _surrogates(errors: dict[str, dict[str, float]]) -> list[str]:
+    """How well the surrogates, on which policies are trained, predict real runs that they were not fitted to."""
+    lines = [
+        "",
+        "### Surrogates",
+        "",
+        *_paragraph(
+            "Policies are trained on a surrogate that was fitted to real runs (`covey calibrate`) and judged on real"
+            " rounds unless a figure says otherwise. How well it predicts runs that were kept out of the fit:"
+        ),
+        "",
+        "| scenario | runs fitted | kept out | one-step R2 | correlation of runs' losses |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    lines += [
+        f"| `{name}` | {e['runs_fitted']} | {e['runs_kept_out']} | {e['one_step_r2']:.2f} |"
+        f" {e['rollout_correlation']:.2f} |"
+        for name, e in errors.items()
+    ]
     return lines
 
 

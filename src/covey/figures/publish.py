@@ -6,13 +6,16 @@ import json
 import os
 import platform
 from collections.abc import Sequence
+from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
 from matplotlib.figure import Figure
 
+from covey.environment import calibration_for
 from covey.errors import OutputError
+from covey.figures.cells import scenario_of
 from covey.figures.claims import Claim
 from covey.figures.plans import FIGURES, METHODS, Work, plan_of
 from covey.figures.scales import SCALES, Scale
@@ -129,6 +132,10 @@ def _write_about(names: Sequence[str], work: Work, seconds: float, command: str)
         "figures": {name: figures[name] for name in FIGURES if name in figures},
         "last_wall_seconds": round(seconds, 1),
         "tuning": _tuning(work),
+        "surrogates": {
+            scenario: asdict(calibration_for(scenario_of(scenario, ())).error)
+            for scenario in dict.fromkeys((scale.scenario, scale.second, "quick"))
+        },
         "versions": versions(),
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()},
     }

@@ -14,6 +14,24 @@ from covey.figures.plans import FIGURES
 from covey.figures.publish import CLAIMS, claims_of, file_of, read_about, shown
 from covey.figures.scales import SCALES
 
+#: What the words of the claims mean in numbers, where the paper leaves it open.
+DEFINITIONS = {
+    "Convergence epoch": "the first epoch from which on the reward, averaged over the last ten epochs, stays within 5 %"
+    " of its own span around its last value (errata E44).",
+    "Reward": "accumulated over the rounds of an episode, with the progressive penalty, whatever a method learns from"
+    " (errata E45).",
+    "Loss": "training loss of every user on its task's model, averaged over samples, after the last round.",
+    "Clustering accuracy": "share of users whose task is their group's, under the best matching of tasks to groups.",
+    "Noise": "variance of the noise of all uploads of a run, added up, divided by the largest mean of the sweep.",
+    "Energy and time": "computing takes `compute.cycles_per_weight` cycles per weight and sample at"
+    " `compute.frequency_hz`, and `compute.capacitance` times the squared frequency joules per cycle; sending takes the"
+    " bits of an upload over its rate, at `radio.user_power_dbm`. A round takes its slowest user.",
+    "Alone, guarded": "stations decide by themselves, as in the paper, or exchange a few hundred bytes and admit users"
+    " only while no rule is broken.",
+    "Paper's loop": "one update per epoch from that epoch's own rounds, raw rewards, no target network, all subsets"
+    " (`covey train --literal`); our loop is described on the [differences](differences.md) page.",
+}
+
 #: Where the page is written, seen from the root of the repository.
 PAGE = Path("docs/results.md")
 
@@ -49,6 +67,9 @@ def results_page(folder: Path, page: Path = PAGE) -> str:
         "",
         *_counts(found),
     ]
+    lines += ["", "## Definitions", ""]
+    for word, meaning in DEFINITIONS.items():
+        lines += _item(f"**{word}**: {meaning}")
     for name in there:
         picture = Path(os.path.relpath(file_of(folder, name, "png"), page.parent)).as_posix()
         heading = f"Figure {name}" if name.isdigit() else f"Ours: {name}"

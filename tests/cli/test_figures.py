@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import os
@@ -86,6 +87,38 @@ def test_a_folder_of_another_scale_is_left_alone(ask: Ask, tmp_path: Path) -> No
     code, _, err = ask("2", "--out", tmp_path)
     assert code == 4
     assert "holds figures of scale full; choose another folder" in " ".join(err.split())
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker in /proc, which only Linux has")
+def test_a_worker_that_dies_gets_one_sentence(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "covey",
+        "figures",
+        "7",
+        "--seeds",
+        "2",
+        "--processes",
+        "1",
+        "--out",
+        str(tmp_path),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 240
+    while not list(tmp_path.glob("cells/run/*.json")) and time.monotonic() < until:
+        time.sleep(0.05)
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if parent == process.pid and "spawn_main" in (folder / "cmdline").read_text():
+                os.kill(int(folder.name), signal.SIGKILL)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1, err
+    assert "a worker process ended before its time" in " ".join(err.split())
+    assert "Traceback" not in err
+    assert list(tmp_path.glob("cells/run/*.json"))
 
 
 def test_an_interrupted_command_goes_on_where_it_stopped(tmp_path: Path) -> None:

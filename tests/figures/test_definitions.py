@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from covey.evaluation import Estimate
-from covey.figures.claims import judge, judge_equal, words
+from covey.figures.claims import judge, judge_equal, judge_side, words
 from covey.figures.definitions import (
     change,
     convergence_epoch,
@@ -78,7 +78,8 @@ def test_variance_change_knows_a_tenth_of_the_variance() -> None:
         (12.0, 20.0, 15.0, "reproduced"),
         (20.0, 30.0, 15.0, "reproduced"),
         (2.0, 8.0, 15.0, "direction only"),
-        (-1.0, 20.0, 15.0, "not reproduced"),
+        (-1.0, 20.0, 15.0, "not testable"),
+        (-1.0, 14.0, 15.0, "not reproduced"),
         (-9.0, -2.0, 15.0, "not reproduced"),
         (-30.0, -15.0, -20.0, "reproduced"),
         (-9.0, -2.0, -20.0, "direction only"),
@@ -102,9 +103,26 @@ def test_verdicts_on_equality(low: float, high: float, verdict: str) -> None:
     assert judge_equal(Estimate((low + high) / 2, low, high, 10)) == verdict
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "side", "verdict"),
+    [
+        (0.1, 0.2, 1, "reproduced"),
+        (-1.0, 4.0, 1, "not reproduced"),
+        (-1.0, 6.0, 1, "not testable"),
+        (-9.0, -2.0, 1, "not reproduced"),
+        (-9.0, -2.0, -1, "reproduced"),
+        (-9.0, 2.0, -1, "not testable"),
+        (1.0, 2.0, -1, "not reproduced"),
+    ],
+)
+def test_verdicts_on_directions(low: float, high: float, side: int, verdict: str) -> None:
+    assert judge_side(Estimate((low + high) / 2, low, high, 10), side) == verdict
+
+
 def test_nothing_is_tested_with_one_seed() -> None:
     one = Estimate(30.0, 30.0, 30.0, 1)
     assert judge(one, 15.0) == judge_equal(one) == judge(None, 15.0) == judge_equal(None) == "not testable"
+    assert judge_side(one, 1) == judge_side(None, 1) == "not testable"
 
 
 def test_words() -> None:

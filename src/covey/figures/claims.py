@@ -9,7 +9,7 @@ from covey.evaluation import Estimate
 
 Verdict = Literal["reproduced", "direction only", "not reproduced", "not testable"]
 
-#: An equality is reproduced if the whole interval is this close to zero, in the unit of the claim.
+#: Differences smaller than this, in the unit of the claim, count as none.
 SAME = 5.0
 
 #: What the verdict on a claim of our own is called: there is no number of others to reproduce.
@@ -22,11 +22,12 @@ OWN: dict[Verdict, str] = {
 
 #: How a verdict is reached, for the results page.
 RULES = (
-    "A claim of a difference is *reproduced* if our 95 % interval is on the claimed side of zero and reaches the"
-    " paper's number, *direction only* if it is on that side but stays short of the number, and *not reproduced*"
-    f" otherwise. A claim of equality is *reproduced* if the whole interval is within {SAME:g} of zero, *not"
-    " reproduced* if all of it is outside, and *not testable* if it is too wide to tell. One seed makes no interval,"
-    " so nothing can be tested with it."
+    "A claim with a number is *reproduced* if our whole 95 % interval is on the claimed side of zero and reaches the"
+    " number, *direction only* if it is on that side but stays short of the number, *not testable* if it holds both"
+    " zero and the number, so that nothing can be said, and *not reproduced* otherwise. Without a number, a difference"
+    f" below {SAME:g} points or per cent counts as none. A claim of equality is *reproduced* if the whole interval is"
+    f" within {SAME:g} of zero, *not reproduced* if all of it is outside, and *not testable* otherwise. One seed makes"
+    " no interval, so nothing can be tested with it."
 )
 
 
@@ -70,11 +71,25 @@ def judge(estimate: Estimate | None, claimed: float) -> Verdict:
     """The verdict on a claimed difference, whose sign is the sign of `claimed`."""
     if estimate is None or estimate.n < 2:
         return "not testable"
-    side = 1.0 if claimed > 0 else -1.0
-    low, high = sorted((side * estimate.low, side * estimate.high))
-    if low <= 0.0:
-        return "not reproduced"
-    return "reproduced" if high >= abs(claimed) else "direction only"
+    low, high = _towards(estimate, claimed)
+    if low > 0.0:
+        return "reproduced" if high >= abs(claimed) else "direction only"
+    return "not testable" if high >= abs(claimed) else "not reproduced"
+
+
+def judge_side(estimate: Estimate | None, side: int, margin: float = SAME) -> Verdict:
+    """The verdict on a claim that something is higher (1) or lower (-1), without a number."""
+    if estimate is None or estimate.n < 2:
+        return "not testable"
+    low, high = _towards(estimate, side)
+    if low > 0.0:
+        return "reproduced"
+    return "not testable" if high >= margin else "not reproduced"
+
+
+def _towards(estimate: Estimate, side: float) -> tuple[float, float]:
+    """The interval, counted in the claimed direction."""
+    return (estimate.low, estimate.high) if side > 0 else (-estimate.high, -estimate.low)
 
 
 def judge_equal(estimate: Estimate | None, margin: float = SAME) -> Verdict:

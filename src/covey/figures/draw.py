@@ -24,7 +24,7 @@ LOOKS: dict[str, tuple[str, str, str]] = {
     "dpvd_fixed": (OKABE_ITO[3], "P", "DPVD, fixed penalty"),
     "dpvd_guarded": (OKABE_ITO[5], "h", "DPVD, guarded"),
     "random": (MUTED, "v", "random"),
-    "nearest": (OKABE_ITO[6], "<", "nearest"),
+    "nearest": ("#8C6D1F", "<", "nearest"),
     "coverage": (OKABE_ITO[1], "p", "coverage"),
     "greedy": (OKABE_ITO[7], "^", "greedy"),
     "local_search": (OKABE_ITO[3], "8", "local search"),
@@ -44,16 +44,31 @@ def look(name: str, index: int = 0) -> tuple[str, str, str]:
     return LOOKS.get(name, plain)
 
 
-def curves(axes: Axes, x: Sequence[float] | Floats, values: Floats, name: str, *, every: int = 1) -> None:
-    """Mean over seeds with its 95 % band, and every seed as a faint line; values: (seeds, len(x))."""
+def curves(
+    axes: Axes, x: Sequence[float] | Floats, values: Floats, name: str, *, every: int = 1, log: bool = False
+) -> None:
+    """Mean over seeds with its 95 % band, and every seed as a faint line; values: (seeds, len(x)).
+
+    log: for logarithmic axes, where mean and band are those of the logarithms.
+    """
     colour, marker, label = look(name)
-    found = [mean_interval(column) for column in values.T]
+    found = [mean_interval(np.log(at) if log else at) for at in values.T]
+    middle, low, high = (np.array([getattr(e, part) for e in found]) for part in ("value", "low", "high"))
+    if log:
+        middle, low, high = np.exp(middle), np.exp(low), np.exp(high)
     axes.plot(x, values.T, color=colour, alpha=0.18, linewidth=0.7)
-    axes.fill_between(x, [e.low for e in found], [e.high for e in found], color=colour, alpha=0.18, linewidth=0)
+    axes.fill_between(x, low, high, color=colour, alpha=0.18, linewidth=0)
     axes.plot(
-        x, [e.value for e in found], color=colour, marker=marker, markevery=every, markersize=4.5, linewidth=1.6,
+        x, middle, color=colour, marker=marker, markevery=every, markersize=4.5, linewidth=1.6,
         label=f"{label} (n = {len(values)})",
     )  # fmt: skip
+
+
+def keep_to(axes: Axes, values: Sequence[Floats]) -> None:
+    """Limit a logarithmic axis to the values of the seeds; wider bands are cut."""
+    shown = [part[part > 0] for part in values if (part > 0).any()]
+    if shown:
+        axes.set_ylim(0.93 * min(float(part.min()) for part in shown), 1.07 * max(float(part.max()) for part in shown))
 
 
 def points(axes: Axes, x: float, values: Floats, name: str, *, label: bool = True, index: int = 0) -> None:
@@ -72,6 +87,13 @@ def legend(axes: Axes, **options: Any) -> None:
     """A legend, if there is anything to name."""
     if axes.get_legend_handles_labels()[0]:
         axes.legend(**options)
+
+
+def legend_above(figure: Figure, axes: Axes) -> None:
+    """A legend of one axes above all of them, where it covers nothing."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        figure.legend(handles, labels, loc="outside upper right", ncols=len(labels))
 
 
 def sign(figure: Figure, text: str) -> None:

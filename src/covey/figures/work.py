@@ -8,10 +8,11 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from pathlib import Path
 
-from covey.errors import OutputError
+from covey.errors import CoveyError, OutputError
 from covey.figures.cells import Cell, Values, policy_file, result_file
 from covey.simulation.storage import versions, write_atomically
 
@@ -75,13 +76,23 @@ def finish(plan: Plan, store: Store, processes: int, on_progress: Progress = lam
             if not running:
                 return
             for future in wait(running, return_when=FIRST_COMPLETED).done:
-                del running[future]
-                future.result()
+                cell = running.pop(future)
+                _collect(future, cell)
     finally:
         # What runs is given up: it is not finished, and nobody waits for it any more.
         for process in list((pool._processes or {}).values()) if running else ():
             process.terminate()
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _collect(future: Future[None], cell: Cell) -> None:
+    try:
+        future.result()
+    except BrokenProcessPool:
+        raise CoveyError(
+            f"a worker process ended before its time, perhaps for lack of memory, while '{cell.label}' was computed;"
+            " what is finished is kept: give the same command again, with --processes 1 if memory is short"
+        ) from None
 
 
 def _with_needs(cells: Iterable[Cell]) -> list[Cell]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from covey.evaluation import Estimate, mean_interval
-from covey.figures.claims import Claim, judge
+from covey.figures.claims import Claim, judge_side
 from covey.figures.draw import panels, sign
 from covey.figures.plans import Work, figure_2
 from covey.figures.tables import Row
@@ -95,7 +95,7 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
             " one's own, one value per user",
             unit="points",
             estimate=gap,
-            verdict=judge(gap, 1e-9),
+            verdict=judge_side(gap, 1),
             reason=_reason(apart, users, groups, counts),
             setting=setting,
         )

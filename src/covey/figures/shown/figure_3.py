@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from covey.evaluation import Estimate
 from covey.figures.claims import Claim, judge, judge_equal, words
 from covey.figures.definitions import change, convergence_epoch, final_reward, smoothed
-from covey.figures.draw import curves, legend, look, panels, points, sign
+from covey.figures.draw import curves, keep_to, legend, look, panels, points, sign
 from covey.figures.kinds import Played, RealRun, Training
 from covey.figures.plans import FIRST_LAYOUT, QUICK_REFERENCES, Work
 from covey.figures.tables import Floats, Row, by_seed, column, grid, paired, where
@@ -100,12 +100,14 @@ def draw(data: Sequence[Row], setting: str) -> Figure:
     with drawing_style():
         figure, axes = panels(3, width=12.6, height=4.4)
         for axis, (loop, methods) in zip(axes[0], METHODS.items(), strict=False):
+            drawn = []
             for method in methods:
                 epochs, values = grid(where(data, what="training", loop=loop, method=method), "epoch", "reward")
                 if len(values):
-                    curve = -np.array([smoothed(line) for line in values])
-                    curves(axis, epochs, curve, method, every=max(len(epochs) // 8, 1))
+                    drawn.append(-np.array([smoothed(line) for line in values]))
+                    curves(axis, epochs, drawn[-1], method, every=max(len(epochs) // 8, 1), log=True)
             axis.set(title=f"{'Our' if loop == OURS else 'Paper'} loop", xlabel="epoch", yscale="log")
+            keep_to(axis, drawn)
             axis.invert_yaxis()
             legend(axis, loc="lower right" if loop == OURS else "upper right")
         axes[0, 0].set_ylabel("minus reward of an episode (log; up is better)")

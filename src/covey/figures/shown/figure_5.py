@@ -16,7 +16,7 @@ from covey.figures.definitions import (
     smoothed,
     variance_change,
 )
-from covey.figures.draw import curves, legend, panels, sign
+from covey.figures.draw import curves, keep_to, legend_above, panels, sign
 from covey.figures.kinds import Played, Training
 from covey.figures.plans import FIRST_LAYOUT, Work
 from covey.figures.tables import Floats, Row, by_seed, column, grid, paired, where
@@ -68,17 +68,21 @@ def draw(data: Sequence[Row], setting: str) -> Figure:
         figure, axes = panels(2, rows=2, width=10.4, height=3.5)
         for place, loop in enumerate((OURS, THEIRS)):
             top, bottom = axes[0, place], axes[1, place]
+            drawn = []
             for method in METHODS:
                 chosen = [row for row in where(data, loop=loop, penalty=method) if row["epoch"] > 0]
                 for axis, name, turn in ((top, "reward", -1.0), (bottom, "violators", 1.0)):
                     epochs, values = grid(chosen, "epoch", name)
                     if len(values):
                         shown = turn * np.array([smoothed(line) for line in values])
-                        curves(axis, epochs, shown, method, every=max(len(epochs) // 8, 1))
+                        curves(axis, epochs, shown, method, every=max(len(epochs) // 8, 1), log=axis is top)
+                        drawn += [shown] if axis is top else []
             top.set(title=f"{'Our' if loop == OURS else 'Paper'} loop", yscale="log")
+            keep_to(top, drawn)
             top.invert_yaxis()
             bottom.set(xlabel="epoch", yscale="symlog", ylim=(0, None))
-            legend(top, loc="lower right")
+            if loop == OURS:
+                legend_above(figure, top)
         axes[0, 0].set_ylabel("minus reward (log; up is better)")
         axes[1, 0].set_ylabel("violating users of an episode")
         sign(figure, setting)

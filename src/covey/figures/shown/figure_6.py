@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from covey.evaluation import mean_interval
-from covey.figures.claims import Claim, judge, judge_equal, words
+from covey.figures.claims import Claim, judge_equal, judge_side, words
 from covey.figures.definitions import change
 from covey.figures.draw import panels, points, sign
 from covey.figures.kinds import Allocated
@@ -109,7 +109,7 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
             " weight",
             unit="%",
             estimate=cheaper,
-            verdict=judge(cheaper, -1e-9),
+            verdict=judge_side(cheaper, -1),
             reason=" ".join(_cost(data, factor) for factor in known) or "There are no rounds.",
             setting=setting,
         ),

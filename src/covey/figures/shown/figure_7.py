@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from covey.evaluation import Estimate, mean_interval
-from covey.figures.claims import Claim, judge, words
+from covey.figures.claims import Claim, judge, judge_side, words
 from covey.figures.definitions import difference
 from covey.figures.draw import curves, legend, panels, sign
 from covey.figures.kinds import RealRun
@@ -88,7 +88,7 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
             quantity=f"clustering accuracy after {last} rounds, weight 0.2 minus 0.5, paired by seed",
             unit="points",
             estimate=between,
-            verdict=judge(between, 1e-9),
+            verdict=judge_side(between, 1),
             reason="How much the weight should be depends on how much noise the movements carry: see the figure of"
             " rules under noise.",
             setting=setting,

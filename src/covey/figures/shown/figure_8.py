@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from covey.evaluation import Estimate
-from covey.figures.claims import Claim, judge, words
+from covey.figures.claims import Claim, judge, judge_side, words
 from covey.figures.definitions import change
-from covey.figures.draw import legend, look, panels, points, sign
+from covey.figures.draw import legend_above, look, panels, points, sign
 from covey.figures.kinds import RealRun
 from covey.figures.plans import FIRST_LAYOUT, Work, leakage_of
 from covey.figures.tables import Row, by_seed, column, paired, where
@@ -81,7 +81,9 @@ def draw(data: Sequence[Row], setting: str) -> Figure:
                     axis.plot(*zip(*means, strict=True), color=look(method)[0], linewidth=0.8, alpha=0.6)
             axis.set_xticks(range(len(weights)), [f"{weight:.3g}" for weight in weights])
             axis.set(title=title, xlabel="leakage weight", ylabel=label)
-        legend(axes[0, 1], loc="upper right")
+        for axis in axes[0, 1:]:
+            axis.set_ylim(bottom=0.0)
+        legend_above(figure, axes[0, 0])
         sign(figure, setting)
         return figure
 
@@ -117,9 +119,9 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
     between = f"from weight {low:.3g} to {high:.3g}"
     return [
         Claim("8", "Noise falls as the leakage weight grows.", "falls", f"change of DPVD's noise {between}", "%", noise,
-              judge(noise, -1e-9), f"{took_part} IQL: {words(over_weight('noise_variance', 'iql'), '%')}.", setting),
+              judge_side(noise, -1), f"{took_part} IQL: {words(over_weight('noise_variance', 'iql'), '%')}.", setting),
         Claim("8", "The loss rises as the leakage weight grows.", "rises", f"change of DPVD's loss {between}", "%",
-              loss, judge(loss, 1e-9), f"{took_part} IQL: {words(over_weight('loss', 'iql'), '%')}.", setting),
+              loss, judge_side(loss, 1), f"{took_part} IQL: {words(over_weight('loss', 'iql'), '%')}.", setting),
         Claim("8", f"At the largest weight ({high:.3g}) DPVD's loss is lower than IQL's.", "-24 %",
               "change of the training loss after the last real round, DPVD against IQL", "%", less, judge(less, -24.0),
               took_part, setting),

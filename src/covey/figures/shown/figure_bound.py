@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from covey.evaluation import Estimate, mean_interval
-from covey.figures.claims import Claim, judge, judge_equal, words
+from covey.figures.claims import Claim, judge_equal, judge_side, words
 from covey.figures.definitions import difference
 from covey.figures.draw import panels, sign
 from covey.figures.plans import Work, figure_bound
@@ -165,7 +165,7 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
             " being those with the largest means, paired by seed",
             unit="points",
             estimate=lead,
-            verdict=judge(lead, 1e-9),
+            verdict=judge_side(lead, 1),
             reason=_causes_reason(shares),
             setting=setting,
         ),

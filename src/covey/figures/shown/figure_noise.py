@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from covey.evaluation import Estimate
-from covey.figures.claims import Claim, judge, words
+from covey.figures.claims import Claim, judge_side, words
 from covey.figures.definitions import difference
 from covey.figures.draw import look, panels, points, sign
 from covey.figures.kinds import RealRun
@@ -103,7 +103,7 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
             f" minus {look(rule)[2]}, paired by seed",
             unit="points",
             estimate=found,
-            verdict=judge(found, 1e-9),
+            verdict=judge_side(found, 1),
             reason=reason,
             setting=setting,
         )

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from covey.evaluation import mean_interval
-from covey.figures.claims import Claim, judge
+from covey.figures.claims import Claim, judge_side
 from covey.figures.definitions import difference
 from covey.figures.draw import LOOKS, panels, sign
 from covey.figures.kinds import Optimum
@@ -148,7 +148,7 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
             quantity=f"{quantity}, {NAMES[first]} minus {NAMES[second]}, paired by layout",
             unit="points",
             estimate=found,
-            verdict=judge(found, -1e-9),
+            verdict=judge_side(found, -1),
             reason=f"{_side_by_side(data, first, second)} {_order(data, values)}",
             setting=setting,
         )

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from covey.evaluation import Estimate, mean_interval
-from covey.figures.claims import Claim, judge, judge_equal, words
+from covey.figures.claims import Claim, judge_equal, judge_side, words
 from covey.figures.definitions import difference
 from covey.figures.draw import look, panels, sign
 from covey.figures.kinds import RealRun
@@ -133,7 +133,7 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
             " found, paired by seed",
             unit="points",
             estimate=gap,
-            verdict=judge(gap, 1e-9),
+            verdict=judge_side(gap, 1),
             reason=f"True groups are ahead in {int((ahead > theirs).sum())} of {len(ahead)} runs; where users find"
             f" their groups, {_share(data)} of them are right. By noise factor: {_gaps(data)}. Users served per round,"
             f" found and given: {_served(data, 'gradient_loss_0.2')} and {_served(data, 'oracle')}.",

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from covey.evaluation import Estimate, mean_interval
-from covey.figures.claims import Claim, judge
+from covey.figures.claims import Claim, judge_side
 from covey.figures.draw import look, panels, points, sign
 from covey.figures.kinds import Played, Training
 from covey.figures.plans import FIGURES, Work
@@ -157,7 +157,7 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
                     quantity="reward minus greedy's in per cent of it, mean over layouts, one value per policy",
                     unit="%",
                     estimate=more,
-                    verdict=judge(more, 1e-9),
+                    verdict=judge_side(more, 1),
                     reason=_reason(data, size, policy),
                     setting=setting,
                 )

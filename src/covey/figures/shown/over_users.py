@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from covey.evaluation import rank_correlation
-from covey.figures.claims import Claim, judge, judge_equal, words
+from covey.figures.claims import Claim, judge, judge_equal, judge_side, words
 from covey.figures.definitions import change, difference
-from covey.figures.draw import legend, look, panels, points, sign
+from covey.figures.draw import legend_above, look, panels, points, sign
 from covey.figures.kinds import RealRun
 from covey.figures.plans import FIRST_LAYOUT, Work, users_of
 from covey.figures.tables import Row, by_seed, column, paired, where
@@ -67,7 +67,9 @@ def draw_over_users(data: Sequence[Row], setting: str, title: str) -> Figure:
                     axis.plot(*zip(*means, strict=True), color=look(method)[0], linewidth=0.8, alpha=0.6)
             axis.set_xticks(range(len(sizes)), [str(users) for users in sizes])
             axis.set(title=heading, xlabel="users", ylabel=label)
-        legend(axes[0, 1], loc="upper left")
+        axes[0, 1].set_ylim(bottom=0.0)
+        axes[0, 2].set_ylim(0.0, 1.03)
+        legend_above(figure, axes[0, 0])
         sign(figure, setting)
         return figure
 
@@ -115,7 +117,7 @@ def claims_over_users(data: Sequence[Row], setting: str, figure: str, claimed: f
             quantity=f"fall of the loss from {least} to {most} users, DPVD's minus IQL's, paired by seed",
             unit="nats",
             estimate=faster,
-            verdict=judge(faster, 1e-9),
+            verdict=judge_side(faster, 1, margin=0.05),
             reason=f"From {least} to {most} users DPVD's loss changes by {words(fall, 'nats', 3)}.",
             setting=setting,
         ),

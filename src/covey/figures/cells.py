@@ -6,7 +6,7 @@ import hashlib
 import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -60,23 +60,34 @@ class Cell(ABC):
     def label(self) -> str:
         """A few words for progress bars and file names."""
 
-    @cached_property
+    @property
     def content(self) -> dict[str, Any]:
         """Everything that the result depends on, apart from versions; scenarios without values at their defaults, so
         that a new option changes nothing."""
-        scenario = self.loaded.model_dump(mode="json", exclude_defaults=True, exclude={"name", "description"})
-        own = {name: _plain(getattr(self, name)) for name in _own_fields(type(self))}
-        surrogate = {"surrogate": _surrogate(self.scenario, self.overrides)} if self.on_surrogate else {}
-        return {"kind": self.kind, "scenario": scenario, "seed": self.seed} | own | surrogate
+        return _content(self)
 
-    @cached_property
+    @property
     def key(self) -> str:
         """Where the result is kept, relative to the folder of all cells and without its ending."""
-        digest = hashlib.sha256(json.dumps(self.content, sort_keys=True).encode()).hexdigest()[:12]
-        return f"{self.kind}/{self.label.replace(' ', '-')}-{digest}"
+        return _key(self)
 
     def _own(self) -> list[Any]:
         return [getattr(self, name) for name in _own_fields(type(self))]
+
+
+# Plans make the same cells again and again, so what is known about a cell is remembered by its fields.
+@cache
+def _content(cell: Cell) -> dict[str, Any]:
+    scenario = cell.loaded.model_dump(mode="json", exclude_defaults=True, exclude={"name", "description"})
+    own = {name: _plain(getattr(cell, name)) for name in _own_fields(type(cell))}
+    surrogate = {"surrogate": _surrogate(cell.scenario, cell.overrides)} if cell.on_surrogate else {}
+    return {"kind": cell.kind, "scenario": scenario, "seed": cell.seed} | own | surrogate
+
+
+@cache
+def _key(cell: Cell) -> str:
+    digest = hashlib.sha256(json.dumps(_content(cell), sort_keys=True).encode()).hexdigest()[:12]
+    return f"{cell.kind}/{cell.label.replace(' ', '-')}-{digest}"
 
 
 @cache

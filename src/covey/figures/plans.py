@@ -41,6 +41,9 @@ RULES: dict[str, tuple[str, ...]] = {
     "kmeans": ("clustering.rule=kmeans",),
     "oracle": ("clustering.rule=oracle",),
 }
+#: Exploration over half as many epochs, to see what it does to convergence; and with how many seeds.
+SHORT_EXPLORATION: Settings = (("epsilon_share", 0.15),)
+SHORT_SEEDS = 3
 REFERENCES = ("random", "nearest", "coverage", "greedy", "local_search", "exact")
 #: References of Fig. 3; an exact choice takes seconds at this size.
 QUICK_REFERENCES = ("random", "nearest", "coverage", "greedy")
@@ -81,14 +84,19 @@ class Work:
         }
 
     def training(
-        self, method: str, seed: int, scenario: str | None = None, overrides: tuple[str, ...] = ()
+        self,
+        method: str,
+        seed: int,
+        scenario: str | None = None,
+        overrides: tuple[str, ...] = (),
+        changes: Settings = (),
     ) -> Training | None:
-        """A training with tuned settings, None while they are not known."""
+        """A training with tuned settings and, on top, `changes`; None while they are not known."""
         scenario = scenario or self.scale.scenario
         rate = self.rate(scenario, method)
         if rate is None:
             return None
-        settings = _merged(self.scale.learner, METHODS[method], (("learning_rate", rate),))
+        settings = _merged(self.scale.learner, METHODS[method], (("learning_rate", rate),), changes)
         return Training(scenario, overrides, seed, settings=settings)
 
     def literal(self, method: str, seed: int) -> Training:
@@ -151,6 +159,9 @@ def figure_3(work: Work) -> list[Cell]:
             cells += _judged(work, work.training(method, seed))
         for method in ("dpvd", "iql", "qmix"):
             cells += _judged(work, work.literal(method, seed), ways=("alone",))
+    for seed in range(min(work.seeds, SHORT_SEEDS)):
+        short = (work.training(method, seed, changes=SHORT_EXPLORATION) for method in ("dpvd", "iql"))
+        cells += [trained for trained in short if trained is not None]
     for seed in range(min(work.seeds, scale.real_seeds)):
         for method in ("dpvd", "iql"):
             for learning in ("real", "surrogate"):

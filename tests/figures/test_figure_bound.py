@@ -43,7 +43,7 @@ def test_a_bound_that_always_holds() -> None:
     assert "above it" not in held.reason
     assert loose.estimate is not None
     assert loose.estimate.value == pytest.approx(1.5)
-    assert loose.verdict == "not testable"
+    assert loose.verdict == "reproduced"
     assert "At most 1.50 times" in loose.reason
     assert "are 2.00 times the loss at the end (2.00 to 2.00 over seeds)" in loose.reason
     assert "is 5.00 times the loss (median)" in loose.reason

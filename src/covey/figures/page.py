@@ -59,6 +59,7 @@ def results_page(folder: Path, page: Path = PAGE) -> str:
             " and `about.json`. " + RULES
         ),
         "",
+        *_unfinished(about["figures"]),
         "## Claims",
         "",
         "| figure | claim | paper | here | verdict |",
@@ -95,6 +96,18 @@ def claims_of_figure(found: Sequence[Claim], folder: Path, name: str, scale: str
     return [claim for claim in found if claim in own]
 
 
+def _unfinished(figures: dict[str, dict[str, Any]]) -> list[str]:
+    """Which figures rest on fewer experiments than planned."""
+    missing = [f"{name} ({f['missing_cells']} of {f['missing_cells'] + f['cells']})" for name, f in figures.items()
+               if f["missing_cells"]]  # fmt: skip
+    if not missing:
+        return []
+    text = (
+        f"Not all planned experiments are finished, so that n is smaller in places; missing are: {', '.join(missing)}."
+    )
+    return [*_paragraph(text), ""]
+
+
 def _counts(found: Sequence[Claim]) -> list[str]:
     kinds = ("reproduced", "direction only", "not reproduced", "not testable")
     of_paper = [claim for claim in found if claim.figure.isdigit()]
@@ -120,7 +133,9 @@ def _how(about: dict[str, Any]) -> list[str]:
     lines += [
         "",
         *_paragraph(
-            "Experiments that several figures share are counted in each of them. Machine:"
+            "Experiments that several figures share are counted in each of them."
+            + _taken_over(about["figures"])
+            + " Machine:"
             f" {machine['processor']}, {machine['cores']} cores, {machine['system']}. Versions: "
             + ", ".join(f"{name} {version}" for name, version in about["versions"].items())
             + "."
@@ -143,6 +158,16 @@ def _how(about: dict[str, Any]) -> list[str]:
             kept = "" if one["chosen"] is None else f"{one['chosen']:g}"
             lines.append(f"| {method.replace('_', ' ')} | {scores} | {kept} |")
     return [*lines, *_surrogates(about["surrogates"])]
+
+
+def _taken_over(figures: dict[str, dict[str, Any]]) -> str:
+    """Which experiments were computed before, elsewhere in the repository."""
+    return "".join(
+        f" {number} experiments of figure {name} are those of `{origin}`, which were computed before with the same"
+        " settings; tests compare them with what was computed again."
+        for name, figure in figures.items()
+        for origin, number in figure["taken_over"].items()
+    )
 
 
 def _surrogates(errors: dict[str, dict[str, float]]) -> list[str]:

@@ -126,6 +126,7 @@ def _write_about(names: Sequence[str], work: Work, seconds: float, command: str)
             "cells": len(cells),
             "missing_cells": len(plan_of([name], scale, work.seeds)(work.store)) - len(cells),
             "processor_seconds": round(work.store.seconds(cells), 1),
+            "taken_over": work.store.origins(cells),
         }
     values = {
         "scale": scale.name,

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -44,8 +45,15 @@ class Store:
 
     def seconds(self, cells: Iterable[Cell]) -> float:
         """Processor time that these finished cells took."""
+        return float(sum(record["seconds"] for record in self._records(cells)))
+
+    def origins(self, cells: Iterable[Cell]) -> dict[str, int]:
+        """How many of these finished cells were taken over from where, instead of being computed here."""
+        return dict(Counter(record["from"] for record in self._records(cells) if "from" in record))
+
+    def _records(self, cells: Iterable[Cell]) -> list[Values]:
         paths = [result_file(self.folder, cell) for cell in cells]
-        return float(sum(json.loads(path.read_text(encoding="utf-8"))["seconds"] for path in paths if path.is_file()))
+        return [json.loads(path.read_text(encoding="utf-8")) for path in paths if path.is_file()]
 
 
 #: The cells that are wanted, most important first, as far as they are known from what is finished.

@@ -43,6 +43,12 @@ class PolicyError(CoveyError):
     exit_code = 6
 
 
+class DeployError(CoveyError):
+    """A deployment cannot be started, or its devices are missing or do not fit."""
+
+    exit_code = 7
+
+
 #: Exit code after Ctrl-C, the shell convention 128 + SIGINT.
 INTERRUPTED = 130
 
@@ -54,5 +60,6 @@ EXIT_CODES: dict[int, str] = {
     4: "results cannot be written (read-only folder, full disk, folder already in use)",
     5: "the run cannot be resumed from this folder",
     6: "the policy is unknown or gave an invalid answer",
+    7: "a deployment cannot be started, or its devices are missing or do not fit",
     INTERRUPTED: "interrupted; what was finished is saved and can be resumed",
 }

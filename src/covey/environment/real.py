@@ -141,7 +141,7 @@ def _turn(simulation: Simulation) -> _Turn:
     world, state = simulation.world, simulation.state
     broadcast(world, state)
     identification = identify(world, state)
-    evaluation = world.engine.evaluate(identification.identities)
+    evaluation = world.fleet.evaluate(identification.identities)
     return _Turn(
         identification=identification,
         observation=observe(world, state, identification.identities),

@@ -2,7 +2,8 @@
 
 from covey.learning.aggregate import aggregate_models
 from covey.learning.clip import ClippedSum, clipped_gradient_sum
-from covey.learning.engine import Engine, Evaluation, TrainResult
+from covey.learning.engine import Engine, TrainResult
+from covey.learning.fleet import Evaluation, Fleet, Members, Releases
 from covey.learning.identify import (
     adjusted_rand_index,
     clustering_accuracy,
@@ -33,9 +34,12 @@ __all__ = [
     "ClippedSum",
     "Engine",
     "Evaluation",
+    "Fleet",
     "Intake",
     "LocalUpdate",
+    "Members",
     "NoiseFunction",
+    "Releases",
     "TrainResult",
     "Transport",
     "Upload",

@@ -16,6 +16,9 @@ from torch import nn
 
 from covey.errors import ScenarioError
 from covey.learning.clip import chunk_length
+from covey.learning.fleet import Evaluation, Releases
+from covey.learning.identify import Rule, identities_from_scores
+from covey.learning.intake import Upload
 from covey.learning.models import check_module, count_weights
 from covey.learning.shared import Handle, SharedArrays
 from covey.learning.threads import one_thread
@@ -68,16 +71,6 @@ class TrainResult:
     mean_norm: Floats
     clipped_fraction: Floats
     rejected: Ints
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Loss, summed over samples, and number of right answers of each user, (U,) each."""
-
-    train_loss_sum: Floats
-    train_correct: Ints
-    test_loss_sum: Floats
-    test_correct: Ints
 
 
 class Engine:
@@ -167,6 +160,12 @@ class Engine:
         found = self._run(calls, costs)
         return np.concatenate([losses for losses, _ in found]), np.concatenate([similarity for _, similarity in found])
 
+    def identify(self, round: int, rule: Rule, similarity_weight: float, batch: int) -> Ints:
+        """The task that each user takes for its own, (U,), from `score`."""
+        gradients = rule != "loss" and similarity_weight > 0
+        losses, similarity = self.score(round, batch=batch, gradients=gradients)
+        return identities_from_scores(losses, similarity, similarity_weight, rule)
+
     def announce(
         self,
         round: int,
@@ -234,6 +233,30 @@ class Engine:
         columns = np.array(found, dtype=np.float64).reshape(-1, 3)
         return TrainResult(uploads, columns[:, 0], columns[:, 1], columns[:, 2].astype(np.int64))
 
+    def release(
+        self,
+        round: int,
+        users: Ints,
+        tasks: Ints | None,
+        clip: Floats,
+        noise_std: Floats,
+        *,
+        learning_rate: float,
+        batch: int,
+        purpose: str = "noise",
+        base: Weights | None = None,
+        sizes: Ints | None = None,
+        stations: Ints | None = None,
+        blocks: Ints | None = None,
+    ) -> Releases:
+        """What `train` gives, as the uploads of `users`: everybody answers, and nobody has to know where to send it."""
+        result = self.train(
+            round, users, tasks, clip, noise_std, learning_rate=learning_rate, batch=batch, purpose=purpose, base=base,
+            sizes=sizes,
+        )  # fmt: skip
+        sent = [Upload(int(user), round, row) for user, row in zip(users, result.uploads, strict=True)]
+        return Releases(sent, result.mean_norm, result.clipped_fraction)
+
     def evaluate(self, tasks: Ints) -> Evaluation:
         """Loss and accuracy of every user on the model of its task, `tasks` (U,), on all its samples."""
         if tasks.shape != (self.users,):
@@ -245,6 +268,17 @@ class Engine:
         calls: list[Call] = [("evaluate", (users.tolist(), tasks[users].tolist())) for users in blocks]
         found = self._run(calls, [float(sizes[users].sum()) for users in blocks])
         return Evaluation(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+    @property
+    def tells(self) -> bool:
+        """False: what is measured here is seen by the experiment, not by stations."""
+        return False
+
+    def sums(self) -> None:
+        """Nothing: masks are added to the uploads of all users where they are summed up."""
+
+    def spent(self) -> None:
+        """Nothing: users who compute here have no ledger but the run's."""
 
     def _open(self) -> dict[str, npt.NDArray[Any]]:
         if not self._finalizer.alive or (self._resources.workers is not None and not self._resources.workers.alive):

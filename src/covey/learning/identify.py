@@ -119,19 +119,34 @@ def kmeans_identities(
 
 
 def clustering_accuracy(identities: Ints, groups: Ints) -> float:
-    """Fraction of users in the right group under the best naming of the tasks (errata E18)."""
+    """Fraction of users in the right group under the best naming of the tasks (errata E18).
+
+    Users whose identity or group is not known (-1) do not count; without any others it is undefined.
+    """
+    identities, groups = _known(identities, groups)
+    if len(groups) == 0:
+        return float("nan")
     size = int(max(identities.max(), groups.max())) + 1
     counts = _counts(identities, groups, size)
     return float(counts[np.arange(size), _best_match(counts)].sum() / len(identities))
 
 
 def matching(identities: Ints, groups: Ints, tasks: int) -> Ints:
-    """The group that each task stands for, (K,), by the naming that puts most users right."""
+    """The group that each task stands for, (K,), by the naming that puts most users right; -1 if no group is known."""
+    identities, groups = _known(identities, groups)
+    if len(groups) == 0:
+        return np.full(tasks, -1, dtype=np.int64)
     return _best_match(_counts(identities, groups, tasks))
 
 
 def adjusted_rand_index(identities: Ints, groups: Ints) -> float:
-    """Agreement of two groupings over pairs of users: 1 when equal, about 0 when independent."""
+    """Agreement of two groupings over pairs of users: 1 when equal, about 0 when independent.
+
+    Users whose identity or group is not known (-1) do not count; without any others it is undefined.
+    """
+    identities, groups = _known(identities, groups)
+    if len(groups) == 0:
+        return float("nan")
     counts = _counts(identities, groups, int(max(identities.max(), groups.max())) + 1)
 
     def pairs(numbers: npt.NDArray[np.int64]) -> float:
@@ -141,6 +156,16 @@ def adjusted_rand_index(identities: Ints, groups: Ints) -> float:
     expected = first * second / max(pairs(counts.sum(keepdims=True)), 1.0)
     largest = (first + second) / 2
     return 1.0 if largest == expected else (both - expected) / (largest - expected)
+
+
+def _known(identities: Ints, groups: Ints) -> tuple[Ints, Ints]:
+    """Both labels of the users who have both."""
+    if identities.shape != groups.shape:
+        raise ValueError(
+            f"labels of {identities.shape} and {groups.shape} users cannot be compared; give one for each user"
+        )
+    known = (identities != -1) & (groups != -1)
+    return identities[known], groups[known]
 
 
 def _counts(rows: Ints, columns: Ints, size: int) -> Ints:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -15,7 +15,7 @@ SCHEMA = 2
 #: What a user can release: a noised gradient (Gaussian), or its task (noisy maximum, not Gaussian).
 Kind = Literal["gradient", "identity"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-_COUNTS = ("releases", "announcements", "unprotected", "refusals")
+_COUNTS = ("releases", "announcements", "unprotected", "measured", "refusals")
 
 
 class Ledger:
@@ -23,7 +23,8 @@ class Ledger:
 
     rho: (U,) total zCDP cost; spent: the same by kind of release. releases, announcements: (U,)
     numbers of charged gradients and identities; unprotected: (U,) identities that were announced as
-    they are, which no rho covers; refusals: (U,). With a budget (one epsilon for all or one per
+    they are, which no rho covers; measured: (U,) losses and accuracies that left a device, which no rho covers either;
+    refusals: (U,). With a budget (one epsilon for all or one per
     user), a release whose charge would lift a user's total above it is refused as a whole for that
     user. The budget is kept in rho, converted by the tight zCDP formula: stopping on the sum of rho
     stays valid when noise and schedule are chosen from earlier outputs (Whitehouse et al. 2023).
@@ -45,6 +46,7 @@ class Ledger:
         self.releases: NDArray[np.int64] = np.zeros(users, dtype=np.int64)
         self.announcements: NDArray[np.int64] = np.zeros(users, dtype=np.int64)
         self.unprotected: NDArray[np.int64] = np.zeros(users, dtype=np.int64)
+        self.measured: NDArray[np.int64] = np.zeros(users, dtype=np.int64)
         self.refusals: NDArray[np.int64] = np.zeros(users, dtype=np.int64)
 
     @property
@@ -95,11 +97,26 @@ class Ledger:
         """Count an identity that was announced as it is: nothing bounds what it tells."""
         self.unprotected[np.asarray(users, dtype=np.int64)] += 1
 
+    def label_measured(self, users: Sequence[int] | NDArray[np.int64]) -> None:
+        """Count losses or accuracies that a device told as they are: nothing bounds what they tell."""
+        self.measured[np.asarray(users, dtype=np.int64)] += 1
+
     def add_lost(self, users: Sequence[int] | NDArray[np.int64], rho: ArrayLike, kind: Kind = "gradient") -> None:
         """Add a release that may have left before a crash; it counts whatever the budget says, for it has happened."""
         index = np.asarray(users, dtype=np.int64)
         self.spent[kind][index] += np.asarray(rho, dtype=np.float64)
         (self.releases if kind == "gradient" else self.announcements)[index] += 1
+
+    def raise_to(self, spent: Mapping[str, NDArray[np.float64]]) -> Ledger:
+        """The ledger with every user's total of each kind at least what `spent` (U,) says; undefined values are passed over.
+
+        Two books on the same releases can differ after a crash or a restored backup; the larger one is right.
+        """
+        full = self.copy()
+        for kind in KINDS:
+            if kind in spent:
+                full.spent[kind] = np.fmax(self.spent[kind], spent[kind])
+        return full
 
     def epsilon(self, method: Method = "exact", delta: float | None = None) -> NDArray[np.float64]:
         """(U,) epsilon of each user at `delta` (the ledger's own when not given).
@@ -148,7 +165,9 @@ class Ledger:
         ledger = cls(users, delta=saved["delta"], adjacency=saved["adjacency"], budget_epsilon=saved["budget_epsilon"])
         ledger.spent = {kind: np.array(saved["spent"][kind], dtype=np.float64) for kind in KINDS}
         for name in _COUNTS:
-            setattr(ledger, name, np.array(saved[name], dtype=np.int64))
+            # Ledgers of earlier versions did not count measurements.
+            counts = saved.get(name, [0] * users) if name == "measured" else saved[name]
+            setattr(ledger, name, np.array(counts, dtype=np.int64))
         totals = [*ledger.spent.values(), *(getattr(ledger, name) for name in _COUNTS)]
         if any(values.shape != (users,) or np.any(values < 0) or np.any(np.isnan(values)) for values in totals):
             raise ValueError("this ledger holds a missing, negative or undefined total and cannot be trusted")

@@ -21,19 +21,24 @@ from covey.radio.mobility import (
     register_mobility,
 )
 from covey.radio.placement import place
+from covey.radio.trace import HookChannel, TraceChannel, TraceMobility, channel_and_mobility, read_trace
 
 __all__ = [
     "Channel",
     "ChannelModel",
+    "HookChannel",
     "MobilityModel",
     "Overhead",
     "PathLoss",
     "RandomWalk",
     "RandomWaypoint",
     "Static",
+    "TraceChannel",
+    "TraceMobility",
     "broadcast_times",
     "build_mobility",
     "build_path_loss",
+    "channel_and_mobility",
     "compute_energies",
     "compute_times",
     "dbm_to_w",
@@ -41,6 +46,7 @@ __all__ = [
     "downlink_slots",
     "overhead",
     "place",
+    "read_trace",
     "register_mobility",
     "register_path_loss",
     "uplink_rates",

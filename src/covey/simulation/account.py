@@ -49,7 +49,7 @@ def account(
     accuracy = evaluation.test_correct / world.test_samples
     leakage = _leakage(world, decision, served)
     violators = int(plan.violators.sum())
-    cost = evaluation.train_loss_sum.sum() + world.scenario.reward.leakage_weight * leakage.sum()
+    cost = _summed(evaluation.train_loss_sum, world.samples) + world.scenario.reward.leakage_weight * leakage.sum()
     without_penalty = float(-cost / world.users)
     rho = decision.ledger.rho
     by_task = [identities == k for k in range(world.tasks)]
@@ -191,5 +191,16 @@ def _computing(
 
 
 def _weighted(values: NDArray[np.float64], weights: NDArray[np.int64]) -> float:
-    """Weighted mean; not a number for nobody."""
+    """Weighted mean of what is known; not a number for nobody."""
+    known = ~np.isnan(values)
+    if not known.all():
+        values, weights = values[known], weights[known]
     return float(np.average(values, weights=weights)) if len(values) else float("nan")
+
+
+def _summed(sums: NDArray[np.float64], weights: NDArray[np.int64]) -> NDArray[np.float64] | float:
+    """The total of `sums`, where those that are not known count, by weight, like the others."""
+    known = ~np.isnan(sums)
+    if known.all():
+        return np.asarray(sums.sum())
+    return float(sums[known].sum() * weights.sum() / weights[known].sum()) if known.any() else float("nan")

@@ -148,7 +148,7 @@ class History:
             "lost_uploads", "closed_tasks", "protocol_bytes",
             "reward", "reward_without_penalty",
         )  # fmt: skip
-        totals: dict[str, Any] = {name: self.column(name).sum().item() for name in summed}
+        totals: dict[str, Any] = {name: _known_sum(self.column(name)) for name in summed}
         totals["rounds_with_violations"] = int((self.column("violators") > 0).sum())
         return totals
 
@@ -162,9 +162,9 @@ class History:
                 "served": int(self.column("task_served")[:, task].sum()),
                 "accuracy": last.task_accuracy[task],
                 "loss": last.task_loss[task],
-                "group_loss_start": self.start["group_loss"][group_of_task[task]],
-                "group_loss": last.group_loss[group_of_task[task]],
-                "group_accuracy": last.group_accuracy[group_of_task[task]],
+                "group_loss_start": _of_group(self.start["group_loss"], group_of_task[task]),
+                "group_loss": _of_group(last.group_loss, group_of_task[task]),
+                "group_accuracy": _of_group(last.group_accuracy, group_of_task[task]),
             }
             for task in range(self.scenario.network.tasks)
         ]
@@ -179,7 +179,7 @@ class History:
                 "samples": int(self.samples[user]),
                 "group": int(self.groups[user]),
                 "identity": int(last.users.identity[user]),
-                "identity_right": bool(group_of_task[last.users.identity[user]] == self.groups[user]),
+                "identity_right": self._right(group_of_task, last.users.identity[user], self.groups[user]),
                 "served_rounds": int(self.served_rounds[user]),
                 "loss": float(last.users.loss[user]),
                 "accuracy": float(last.users.accuracy[user]),
@@ -189,6 +189,11 @@ class History:
             }
             for user in range(len(self.samples))
         ]
+
+    @staticmethod
+    def _right(group_of_task: NDArray[np.int64], identity: int, group: int) -> bool | None:
+        """Whether an identity stands for the user's group; None where one of them is not known."""
+        return None if min(identity, group) < 0 else bool(group_of_task[identity] == group)
 
     def _privacy(self) -> dict[str, Any]:
         privacy = self.scenario.privacy
@@ -221,3 +226,14 @@ class History:
             "rho_identity_max": float(self.ledger.spent["identity"].max()),
             "refusals": int(self.ledger.refusals.sum()),
         }
+
+
+def _known_sum(values: NDArray[Any]) -> Any:
+    """The sum of what is known; not a number when nothing is."""
+    known = values[~np.isnan(values)]
+    return known.sum().item() if len(known) or not len(values) else float("nan")
+
+
+def _of_group(values: list[float], group: int) -> float:
+    """The value of a group; not a number where it is not known."""
+    return values[group] if 0 <= group < len(values) else float("nan")

@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from covey.learning import (
     Intake,
-    identities_from_scores,
+    admit,
     identity_noise_scale,
     kmeans_identities,
     random_identities,
+    reach,
     released_identities,
     score_width,
 )
@@ -40,9 +41,9 @@ def identify(world: World, state: State) -> Identification:
         return _identify_centrally(world, state)
     if privacy.identity == "noisy_max":
         return _identify_privately(world, state)
-    gradients = clustering.rule != "loss" and clustering.similarity_weight > 0
-    losses, similarity = world.engine.score(state.round, batch=clustering.batch, gradients=gradients)
-    identities = identities_from_scores(losses, similarity, clustering.similarity_weight, clustering.rule)
+    told = world.fleet.identify(state.round, clustering.rule, clustering.similarity_weight, clustering.batch)
+    # Who does not answer keeps its task, but may have told it: it is labelled like the others.
+    identities = np.full(world.users, -1) if told is None else np.where(told >= 0, told, state.identities)
     ledger = state.ledger
     if not world.masked:
         ledger = ledger.copy()
@@ -72,7 +73,7 @@ def _identify_privately(world: World, state: State) -> Identification:
     world.journal.record(state.round, "identity", users, np.full(len(users), privacy.identity_rho))
     width = score_width(weight, privacy.loss_bound, replaced=privacy.adjacency == "replace_one")
     identities = state.identities.copy()
-    identities[users] = world.engine.announce(
+    told = world.fleet.announce(
         state.round,
         users,
         identity_noise_scale(world.samples[users], width, privacy.identity_rho),
@@ -81,6 +82,7 @@ def _identify_privately(world: World, state: State) -> Identification:
         slope_bound=world.scenario.training.clip,
         sizes=world.samples[users],
     )
+    identities[users] = -1 if told is None else np.where(told >= 0, told, identities[users])
     return Identification(identities, ledger, np.zeros(0, dtype=np.int64), everyone[~paid])
 
 
@@ -103,20 +105,27 @@ def _identify_centrally(world: World, state: State) -> Identification:
     world.journal.record(state.round, "gradient", users, rho[users])
     identities = state.identities.copy()
     if len(users) >= world.tasks:
-        result = world.engine.train(
+        start = state.models.mean(axis=0, dtype=np.float64).astype(np.float32)
+        training = world.scenario.training
+        result = world.fleet.release(
             state.round,
             users,
             None,
             world.clip[users],
             noise_std[users],
-            learning_rate=world.scenario.training.learning_rate,
-            batch=world.scenario.training.batch,
+            learning_rate=training.learning_rate,
+            batch=training.batch,
             purpose="kmeans_noise",
             sizes=world.samples[users],
-            base=state.models.mean(axis=0, dtype=np.float64).astype(np.float32),
+            base=start,
         )
+        counted = np.minimum(world.samples[users], training.batch or world.samples[users])
+        far = reach(world.clip[users], counted, noise_std[users], training.learning_rate, world.weights)
+        intake = admit(result.uploads, state.round, users, start[None], np.zeros(len(users), dtype=np.int64), far)
+        came = users[intake.accepted]
         rng = generator(world.seed, "kmeans", round=state.round)
-        identities[users] = kmeans_identities(result.uploads, identities[users], world.tasks, rng)
+        if len(came) >= world.tasks:
+            identities[came] = kmeans_identities(intake.weights[intake.accepted], identities[came], world.tasks, rng)
     return Identification(identities, ledger, users, everyone[~paid])
 
 

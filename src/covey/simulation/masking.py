@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.learning import Intake
+from covey.scenario.schema import Security
 from covey.simulation.stages import Aggregation, Decision
 from covey.simulation.state import State
 from covey.simulation.world import World
@@ -29,15 +30,16 @@ def aggregate_masked(
     security, users = world.scenario.security, intake.users
     joined = np.zeros(world.users, dtype=bool)
     task = identities[users]
-    wanted = len(np.unique(task[intake.accepted & np.isfinite(intake.weights).all(axis=1)]))
+    known = task >= 0
+    wanted = len(np.unique(task[known & intake.accepted & np.isfinite(intake.weights).all(axis=1)]))
     if len(users) < security.minimum:
         return Aggregation(state.models.copy(), np.zeros(world.tasks), joined, closed_tasks=wanted)
-    found = aggregate_masked(
+    found = world.fleet.sums() or aggregate_masked(
         intake.weights,
         world.samples[users],
         task,
         decision.plan.station[users],
-        parameters=Parameters(len(users), _threshold(world, len(users)), security.minimum, world.tasks, world.weights),
+        parameters=Parameters(len(users), threshold(world.scenario.security, len(users)), security.minimum, world.tasks, world.weights),
         dropped_before=np.flatnonzero(~intake.accepted).tolist(),
         entropy=SystemEntropy() if world.scenario.privacy.noise == "secure" else SeededEntropy(world.seed),
         run=f"{world.scenario.name}-{world.seed}",
@@ -45,7 +47,10 @@ def aggregate_masked(
     )
     models = state.models.copy()
     models[found.opened] = found.means()[found.opened]
-    joined[users[found.uploaded & found.opened[task]]] = True
+    if not known.all():
+        # Stations know nobody's task, only how many each has; an upload may be in a sum that stayed closed.
+        wanted = int((found.counts > 0).sum())
+    joined[users[found.uploaded & np.where(known, found.opened[task], found.opened.any())]] = True
     sent = np.zeros(world.users, dtype=np.int64)
     sent[users] = found.cost.total_up_bytes() - found.cost.up_bytes["upload"]
     for phase in found.cost.user_ms:
@@ -66,14 +71,14 @@ def without_small_tasks(world: World, identities: NDArray[np.int64], intake: Int
     """The uploads that masked aggregation would have opened, in the clear: to see that masks change nothing."""
     users = intake.users[intake.accepted]
     counts = np.bincount(identities[users], minlength=world.tasks)
-    enough = len(users) >= _threshold(world, len(intake.users)) if len(intake.users) else False
+    enough = len(users) >= threshold(world.scenario.security, len(intake.users)) if len(intake.users) else False
     opened = intake.accepted & (counts[identities[intake.users]] >= world.scenario.security.minimum) & enough
     return replace(intake, accepted=opened)
 
 
-def _threshold(world: World, users: int) -> int:
+def threshold(security: Security, users: int) -> int:
     """How many of a round's users must stay for its sums to be opened: the scenario's share, but more than half."""
-    return min(users, max(users // 2 + 1, math.ceil(world.scenario.security.threshold * users)))
+    return min(users, max(users // 2 + 1, math.ceil(security.threshold * users)))
 
 
 def totals_of(world: World, identities: NDArray[np.int64], users: NDArray[np.int64]) -> NDArray[np.float64]:

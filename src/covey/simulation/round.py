@@ -17,7 +17,6 @@ from covey.allocation import Plan, noise_levels, project
 from covey.association import Observation, Policy, validated_selection
 from covey.learning import (
     Evaluation,
-    Upload,
     admit,
     aggregate_models,
     reach,
@@ -41,6 +40,7 @@ def play_round(world: World, state: State, policy: Policy) -> tuple[State, Round
     observation, selected = associate(world, state, identification.identities, policy)
     decision = allocate(world, state, identification, observation, selected)
     uploads = train(world, state, identification.identities, decision)
+    decision = settle(world, identification, decision, uploads)
     aggregation = aggregate(world, state, identification.identities, decision, uploads)
     evaluation = evaluate(world, state, aggregation.models, identification.identities)
     record = account(
@@ -55,7 +55,7 @@ def broadcast(world: World, state: State) -> NDArray[np.float64]:
     A model changes only where somebody uploaded, so after this every user's copies equal the
     global models (errata E26).
     """
-    world.engine.publish(state.models, state.movements)
+    world.fleet.publish(state.models, state.movements)
     radio = world.scenario.radio
     return broadcast_times(state.active, world.model_bits, radio.downlink_rate_bps)
 
@@ -162,7 +162,7 @@ def train(world: World, state: State, identities: NDArray[np.int64], decision: D
     """
     users = np.flatnonzero(decision.plan.station >= 0)
     training = world.scenario.training
-    result = world.engine.train(
+    result = world.fleet.release(
         state.round,
         users,
         identities[users],
@@ -171,11 +171,12 @@ def train(world: World, state: State, identities: NDArray[np.int64], decision: D
         learning_rate=training.learning_rate,
         batch=training.batch,
         sizes=world.samples[users],
+        stations=decision.plan.station[users],
+        blocks=decision.plan.block[users],
     )
-    sent = [Upload(int(user), state.round, row) for user, row in zip(users, result.uploads, strict=True)]
     counted = np.minimum(world.samples[users], training.batch or world.samples[users])
     intake = admit(
-        world.transport(state.round, sent),
+        world.transport(state.round, result.uploads),
         state.round,
         users,
         state.models,
@@ -183,7 +184,27 @@ def train(world: World, state: State, identities: NDArray[np.int64], decision: D
         reach(world.clip[users], counted, decision.noise_std[users], training.learning_rate, world.weights),
         sealed=world.masked,
     )
-    return Uploads(intake, result.mean_norm, result.clipped_fraction)
+    return Uploads(intake, result.mean_norm, result.clipped_fraction, result.refused)
+
+
+def settle(world: World, identification: Identification, decision: Decision, uploads: Uploads) -> Decision:
+    """The decision with the ledger that users' own books and refusals lead to; the same where users have none.
+
+    Nothing left a user that refused, so that its charge is taken back; it sits out from then on. Where a
+    user's own total is larger than the run's, it counts.
+    """
+    spent, refused = world.fleet.spent(), uploads.refused
+    if spent is None and len(refused) == 0 and not world.fleet.tells:
+        return decision
+    before, ledger = identification.ledger, decision.ledger.copy()
+    ledger.spent["gradient"][refused] = before.spent["gradient"][refused]
+    ledger.releases[refused] = before.releases[refused]
+    ledger.refuse(refused)
+    if world.fleet.tells:
+        ledger.label_measured(np.arange(world.users))
+    if spent is not None:
+        ledger = ledger.raise_to(spent)
+    return replace(decision, ledger=ledger, refused=np.concatenate([decision.refused, refused]))
 
 
 def aggregate(
@@ -218,8 +239,8 @@ def aggregate(
 
 def evaluate(world: World, state: State, models: NDArray[np.float32], identities: NDArray[np.int64]) -> Evaluation:
     """Every user's loss and accuracy on its task's new model (errata E7)."""
-    world.engine.publish(models, state.movements)
-    return world.engine.evaluate(identities)
+    world.fleet.publish(models, state.movements)
+    return world.fleet.evaluate(identities)
 
 
 def advance(

@@ -13,9 +13,9 @@ from torch import nn
 from covey.association import Policy, get_policy
 from covey.data import UserData, load_dataset, partition
 from covey.errors import ScenarioError
-from covey.learning import Engine, Transport, build_model, count_weights, initial_weights, random_identities
+from covey.learning import Engine, Fleet, Members, Transport, build_model, count_weights, initial_weights, random_identities
 from covey.privacy import Journal, Ledger, build_noise, charge_lost
-from covey.radio import Channel, ChannelModel, MobilityModel, build_mobility, place
+from covey.radio import Channel, ChannelModel, MobilityModel, TraceMobility, build_mobility, place
 from covey.scenario import Scenario, load_scenario
 from covey.seeding import generator
 from covey.simulation.history import History
@@ -61,8 +61,9 @@ def simulate(
 class Simulation:
     """A run that is played round by round; use it as a context manager, it owns worker processes.
 
-    The arguments are those of `simulate`, and a `journal` of all charges on disk. `state` and `history`
-    are what has been reached so far.
+    The arguments are those of `simulate`, and a `journal` of all charges on disk. Users who are elsewhere come
+    as a `fleet` with what is public about its `members`; the run then has no `data`. `state` and `history` are what
+    has been reached so far.
     """
 
     def __init__(
@@ -79,6 +80,8 @@ class Simulation:
         transport: Transport | None = None,
         workers: int = 1,
         journal: Journal | None = None,
+        fleet: Fleet | None = None,
+        members: Members | None = None,
     ) -> None:
         if not isinstance(scenario, Scenario):
             scenario = load_scenario(scenario)
@@ -88,24 +91,29 @@ class Simulation:
             raise ScenarioError(f"rounds is {rounds}; a run has at least 1 round")
         self.policy: Policy = get_policy(policy) if isinstance(policy, str) else policy
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
-        self.data = user_data(scenario, seed) if data is None else data
-        _check_fit(scenario, self.data)
-        module = build_model(scenario.model, self.data.shape, len(self.data.classes)) if model is None else model
+        if fleet is None or members is None:
+            self.data = user_data(scenario, seed) if data is None else data
+            members = _members(self.data)
+        _check_fit(scenario, members)
+        module = build_model(scenario.model, members.shape, members.classes) if model is None else model
         stations_m, users_m = place(scenario.network, seed)
+        if isinstance(mobility, TraceMobility):
+            users_m = mobility.first_m
         self.world = World(
             scenario=scenario,
             seed=seed,
             stations_m=stations_m,
             capable=capability(scenario),
-            samples=self.data.samples,
-            test_samples=np.diff(self.data.test_offsets),
-            groups=self.data.groups,
-            clip=clipping_norms(scenario, self.data.samples),
+            samples=members.samples,
+            test_samples=members.test_samples,
+            groups=members.groups,
+            clip=clipping_norms(scenario, members.samples),
             weights=count_weights(module),
             first_models=initial_weights(module, scenario.network.tasks, seed),
             channel=channel or Channel(scenario.radio, scenario.network.min_distance_m, seed),
             mobility=mobility or build_mobility(scenario.mobility, scenario.network.area_m),
-            engine=Engine(
+            fleet=fleet
+            or Engine(
                 module,
                 self.data,
                 tasks=scenario.network.tasks,
@@ -177,7 +185,7 @@ class Simulation:
 
     def close(self) -> None:
         """End the worker processes."""
-        self.world.engine.close()
+        self.world.fleet.close()
 
     def __enter__(self) -> Self:
         return self
@@ -215,14 +223,14 @@ class Simulation:
     def _start(self) -> dict[str, Any]:
         """Losses and accuracies of the untrained models under the first identities."""
         world = self.world
-        world.engine.publish(self.state.models, self.state.movements)
-        evaluation = world.engine.evaluate(self.state.identities)
+        world.fleet.publish(self.state.models, self.state.movements)
+        found = world.fleet.evaluate(self.state.identities)
         members = [world.groups == group for group in range(world.tasks) if np.any(world.groups == group)]
         return {
-            "loss": float(evaluation.train_loss_sum.sum() / world.samples.sum()),
-            "accuracy": float(evaluation.test_correct.sum() / world.test_samples.sum()),
-            "group_loss": [float(evaluation.train_loss_sum[m].sum() / world.samples[m].sum()) for m in members],
-            "group_accuracy": [float(evaluation.test_correct[m].sum() / world.test_samples[m].sum()) for m in members],
+            "loss": _mean(found.train_loss_sum, world.samples),
+            "accuracy": _mean(found.test_correct, world.test_samples),
+            "group_loss": [_mean(found.train_loss_sum[m], world.samples[m]) for m in members],
+            "group_accuracy": [_mean(found.test_correct[m], world.test_samples[m]) for m in members],
         }
 
 
@@ -232,15 +240,29 @@ def user_data(scenario: Scenario, seed: int) -> UserData:
     return partition(dataset, scenario, seed)
 
 
-def _check_fit(scenario: Scenario, data: UserData) -> None:
-    if data.users != scenario.network.users:
+def _members(data: UserData) -> Members:
+    return Members(data.samples, np.diff(data.test_offsets), data.groups, data.shape, len(data.classes))
+
+
+def _mean(sums: np.ndarray[Any, Any], counts: np.ndarray[Any, np.dtype[np.int64]]) -> float:
+    """Sums over counts, of the users whose sum is known; undefined when none is."""
+    known = ~np.isnan(sums)
+    return float(sums[known].sum() / counts[known].sum()) if known.any() else float("nan")
+
+
+def _check_fit(scenario: Scenario, members: Members) -> None:
+    users = len(members.samples)
+    if users != scenario.network.users:
         raise ScenarioError(
-            f"the data has {data.users} users but the scenario {scenario.network.users};"
-            f" set network.users = {data.users}"
+            f"the data has {users} users but the scenario {scenario.network.users}; set network.users = {users}"
         )
-    groups = len(np.unique(data.groups))
-    if data.groups.max() >= scenario.network.tasks:
+    groups = len(np.unique(members.groups))
+    if members.groups.max() >= scenario.network.tasks:
         raise ScenarioError(
-            f"the data has {groups} groups numbered up to {data.groups.max()} but the scenario only"
-            f" {scenario.network.tasks} tasks; set network.tasks = {data.groups.max() + 1}"
+            f"the data has {groups} groups numbered up to {members.groups.max()} but the scenario only"
+            f" {scenario.network.tasks} tasks; set network.tasks = {members.groups.max() + 1}"
+        )
+    if scenario.clustering.rule == "oracle" and members.groups.min() < 0:
+        raise ScenarioError(
+            "clustering.rule is 'oracle' but the true groups are not known; give them, or choose another rule"
         )

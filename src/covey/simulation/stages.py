@@ -35,11 +35,15 @@ class Decision:
 
 @dataclass(frozen=True)
 class Uploads:
-    """What the stations let in of the served users' local models, and clipping statistics (n,)."""
+    """What the stations let in of the served users' local models, and clipping statistics (n,).
+
+    refused: users whose own budget could not pay, so that nothing left them.
+    """
 
     intake: Intake
     mean_norm: NDArray[np.float64]
     clipped_fraction: NDArray[np.float64]
+    refused: NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.allocation import min_sinr
-from covey.learning import Engine, Transport, Upload
+from covey.learning import Engine, Fleet, Transport, Upload
 from covey.privacy import Journal
 from covey.radio import ChannelModel, MobilityModel, dbm_to_w, downlink_slots
 from covey.scenario import Scenario
@@ -22,7 +22,7 @@ class World:
     """What a round needs and does not change.
 
     stations_m: (B, 2) station coordinates. capable: (B, K) bool, which station runs which task.
-    samples: (U,) training samples X_i. groups: (U,) true groups, for measurement only. clip: (U,)
+    samples: (U,) training samples X_i. groups: (U,) true groups, for measurement only; -1 where unknown. clip: (U,)
     per-sample clipping norms C_i. weights: model weights D. first_models: (K, D) models before the
     first round. meter: milliseconds that secure aggregation took here, by side and phase; no result depends on it.
     """
@@ -39,10 +39,17 @@ class World:
     first_models: NDArray[np.float32]
     channel: ChannelModel
     mobility: MobilityModel
-    engine: Engine
+    fleet: Fleet
     transport: Transport
     journal: Journal
     meter: dict[str, float]
+
+    @property
+    def engine(self) -> Engine:
+        """The fleet, where it is an engine: all users compute here."""
+        if not isinstance(self.fleet, Engine):
+            raise TypeError("the users of this run are elsewhere; only a simulated run has an engine")
+        return self.fleet
 
     @property
     def masked(self) -> bool:

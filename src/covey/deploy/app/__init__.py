@@ -1,0 +1,1 @@
+"""The Flower app of a deployment: what `flwr run` sends to the SuperLink and to every SuperNode."""

@@ -1,0 +1,289 @@
+"""One user's device: its data, its models, its noise and its ledger, and what it answers to the server.
+
+`Device.answer` is the whole device: a packet in, a packet out. It computes with `covey.learning.work.Work`, as the
+simulator does; scores, losses and gradients stay here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.deploy.app.wire import Packet, Scalar, pack
+from covey.deploy.folders import DeviceFolder
+from covey.deploy.state import DeviceState
+from covey.errors import CoveyError
+from covey.learning import build_model, count_weights, identities_from_scores, one_thread
+from covey.learning.work import Work
+from covey.privacy import build_noise, release_rho
+from covey.security.errors import SecurityError
+
+#: Parts of a request that may differ when the same thing is asked again.
+_NOT_ASKED = ("spent_gradient", "spent_identity")
+
+
+class Refusal(Exception):  # noqa: N818
+    """The device does not do what it was asked; `status` says why in a word."""
+
+    def __init__(self, status: str, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+class Device:
+    """A device with the data and settings of its folder.
+
+    `budget_epsilon` is what its owner allows in all; `metrics` whether losses and accuracies may leave it, which
+    nothing protects.
+    """
+
+    def __init__(self, folder: DeviceFolder, *, budget_epsilon: float | None = None, metrics: bool = False) -> None:
+        self.folder, self.user, self.metrics = folder, folder.user, metrics
+        self.scenario = folder.scenario
+        self.state = DeviceState(folder.private, self.scenario.privacy, budget_epsilon)
+        data = folder.data()
+        self.samples, self.test_samples = len(data["y"]), len(data["test_y"])
+        module = build_model(self.scenario.model, data["x"].shape[1:], folder.classes)
+        self.weights, self.tasks = count_weights(module), self.scenario.network.tasks
+        self.shape = data["x"].shape[1:]
+        arrays: dict[str, NDArray[Any]] = dict(data)
+        # Users before this one hold nothing here: the user's own number picks its rows and its random streams.
+        for half, count in (("", self.samples), ("test_", self.test_samples)):
+            arrays[f"{half}offsets"] = np.array([0] * (self.user + 1) + [count])
+        self._models = np.zeros((self.tasks, self.weights), np.float32)
+        self._movements = np.zeros((self.tasks, self.weights), np.float32)
+        self._base = np.zeros(self.weights, np.float32)
+        arrays |= {"models": self._models, "movements": self._movements, "base": self._base}
+        self._version = ""
+        with one_thread():
+            self._work = Work(module, arrays, folder.seed, build_noise(self.scenario.privacy.noise, folder.seed))
+        from covey.deploy.masked import MaskedDevice
+
+        self._masked = MaskedDevice(self)
+        self._does: dict[str, Callable[[Packet], Packet]] = {
+            "hello": self._hello,
+            "identify": self._identify,
+            "announce": self._announce,
+            "train": self._train,
+            "evaluate": self._evaluate,
+            **self._masked.does,
+        }
+
+    def answer(self, request: Packet) -> Packet:
+        """The answer to a request; whatever is wrong with one, the device stays as it was and says so."""
+        try:
+            with one_thread():
+                told = self._answered(request)
+        except Refusal as refusal:
+            told = Packet({"status": refusal.status, "reason": str(refusal)})
+        except (CoveyError, SecurityError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError) as error:
+            told = Packet({"status": "failed", "reason": f"{type(error).__name__}: {error}"})
+        told.header.update(self._totals())
+        return told
+
+    def _answered(self, request: Packet) -> Packet:
+        header = request.header
+        kind = str(header["kind"])
+        if kind not in self._does:
+            raise Refusal("unknown", f"'{kind}' is nothing that this version of covey can be asked")
+        if kind == "hello":
+            return self._hello(request)
+        if int(header["user"]) != self.user:
+            raise Refusal("stranger", f"this is user {self.user}, not user {header['user']}")
+        run, round = str(header["run"]), int(header["round"])
+        if round < self.state.runs.get(run, -1):
+            raise Refusal("stale", f"round {round + 1} is over: round {self.state.runs[run] + 1} has been answered")
+        self.state.raise_to(
+            round, {"gradient": float(header["spent_gradient"]), "identity": float(header["spent_identity"])}
+        )
+        self.state.begin(run, round)
+        self._receive(request)
+        return self._does[kind](request)
+
+    def _totals(self) -> dict[str, Scalar]:
+        ledger = self.state.ledger
+        return {
+            "user": self.user,
+            "spent_gradient": float(ledger.spent["gradient"][0]),
+            "spent_identity": float(ledger.spent["identity"][0]),
+            "version": self._version,
+        }
+
+    def _hello(self, request: Packet) -> Packet:
+        """What is public about this device."""
+        return Packet(
+            {
+                "status": "ok",
+                "samples": self.samples,
+                "test_samples": self.test_samples,
+                "classes": self.folder.classes,
+                "shape": ",".join(str(side) for side in self.shape),
+                "weights": self.weights,
+                "fingerprint": self.folder.fingerprint,
+                "noise": self.scenario.privacy.noise,
+            }
+        )
+
+    def _receive(self, request: Packet) -> None:
+        """Take over models that came along; a request names the version of the models that it is about."""
+        version = str(request.header.get("models", ""))
+        if version == self._version or not version:
+            return
+        if "model-0/weights" not in request.arrays:
+            raise Refusal("models", "these models have not been received; send them along")
+        for task in range(self.tasks):
+            self._models[task] = self._vector(request, f"model-{task}/weights")
+            self._movements[task] = self._vector(request, f"model-{task}/movement")
+        self._version = version
+
+    def _vector(self, request: Packet, name: str) -> NDArray[np.float32]:
+        kind, shape, data = request.arrays[name]
+        if kind != "float32" or shape != (self.weights,):
+            raise ValueError(f"{name} is {kind} of shape {shape}; it must be float32 of shape ({self.weights},)")
+        return np.frombuffer(data, dtype=np.float32)
+
+    def once(self, request: Packet, make: Callable[[], Packet]) -> Packet:
+        """The answer of `make`, once: the same request again gets the same answer, another one of the round none.
+
+        A second answer would be a second release; with seeded noise its noise would even be the same, and cancel.
+        """
+        header = request.header
+        name = f"{header['run']} {header['round']} {header['kind']} {header.get('purpose', '')}"
+        asked = fingerprint(request)
+        try:
+            stored = self.state.stored(name, asked)
+        except LookupError:
+            raise Refusal(
+                "answered", f"another request of round {int(header['round']) + 1} has been answered; a round has one"
+            ) from None
+        if stored is None:
+            stored = make()
+            self.state.store(name, asked, stored)
+        return stored
+
+    def _identify(self, request: Packet) -> Packet:
+        return self.once(request, lambda: self._told(request, self._own_task(request)))
+
+    def _own_task(self, request: Packet) -> int:
+        header, weight = request.header, float(request.header["similarity_weight"])
+        rule: Any = header["rule"]
+        losses, similarity = self._work.score(
+            [self.user], int(header["round"]), int(header["batch"]), rule != "loss" and weight > 0, 1
+        )
+        task = int(identities_from_scores(losses, similarity, weight, rule)[0])
+        if not self.masked:
+            self.state.ledger.label_unprotected([0])
+        return task
+
+    def _announce(self, request: Packet) -> Packet:
+        def make() -> Packet:
+            header, privacy = request.header, self.scenario.privacy
+            if not self.state.charge(int(header["round"]), "identity", privacy.identity_rho):
+                raise Refusal("refused", "the budget of this device cannot pay for announcing its task")
+            announced = self._work.announce(
+                [self.user],
+                int(header["round"]),
+                float(header["similarity_weight"]),
+                privacy.loss_bound,
+                self.scenario.training.clip,
+                [self._announcement_scale(float(header["similarity_weight"]))],
+                [self.samples],
+            )
+            return self._told(request, int(announced[0]))
+
+        return self.once(request, make)
+
+    def _announcement_scale(self, weight: float) -> float:
+        """The scale of the noise that the charge stands for, worked out here and not taken from the server."""
+        from covey.learning import identity_noise_scale, score_width
+
+        privacy = self.scenario.privacy
+        width = score_width(weight, privacy.loss_bound, replaced=privacy.adjacency == "replace_one")
+        return float(identity_noise_scale(np.array([self.samples]), width, privacy.identity_rho)[0])
+
+    def _told(self, request: Packet, task: int) -> Packet:
+        """The answer that names the task; where uploads are masked it stays here."""
+        self.state.identity[str(request.header["run"])] = task
+        self.state.save()
+        return Packet({"status": "ok"} if self.masked else {"status": "ok", "identity": task})
+
+    @property
+    def masked(self) -> bool:
+        """Whether uploads leave this device under masks only."""
+        return self.scenario.security.mode == "masked"
+
+    def task_of(self, request: Packet) -> int:
+        """The task to train: as the server knows it, or, where it must not, the device's own."""
+        given = int(request.header["task"])
+        return self.state.identity.get(str(request.header["run"]), given) if self.masked else given
+
+    def _train(self, request: Packet) -> Packet:
+        if self.masked:
+            raise Refusal("masked", "this device sends masked uploads only (security.mode = 'masked')")
+        return self.once(request, lambda: self.release(request))
+
+    def release(self, request: Packet) -> Packet:
+        """A noised step, charged before it is computed; the packet holds the new weights."""
+        header = request.header
+        round, clip, noise_std = int(header["round"]), float(header["clip"]), float(header["noise"])
+        self._check_noise(clip, noise_std)
+        rho = float(release_rho(np.array([clip]), np.array([noise_std]), self.scenario.privacy.adjacency)[0])
+        if not self.state.charge(round, "gradient", rho):
+            raise Refusal("refused", "the budget of this device cannot pay for this upload")
+        task = self.task_of(request)
+        if header["purpose"] == "kmeans_noise":
+            task = -1
+            self._base[...] = self._vector(request, "base/weights")
+        batch = int(header["batch"])
+        self._work.uploads = np.empty((1, self.weights), np.float32)
+        norm, clipped, _ = self._work.train(
+            0, self.user, task, round, clip, noise_std, float(header["learning_rate"]), batch, str(header["purpose"]),
+            min(self.samples, batch or self.samples),
+        )  # fmt: skip
+        told: dict[str, Scalar] = {"status": "ok", "round": round}
+        if self.metrics and header.get("metrics"):
+            self._measured()
+            told |= {"mean_norm": norm, "clipped_fraction": clipped}
+        weights = self._work.uploads[0]
+        return Packet(told, {"upload/weights": ("float32", weights.shape, weights.tobytes())})
+
+    def _check_noise(self, clip: float, noise_std: float) -> None:
+        """Refuse noise below the floor of the device's own scenario (11f), whatever the charge would be."""
+        privacy = self.scenario.privacy
+        floor = 0.0 if privacy.noise == "off" else privacy.n_min / self.samples
+        if not (clip > 0 and noise_std >= floor * (1 - 1e-9)) or (privacy.noise != "off" and noise_std <= 0):
+            raise Refusal(
+                "noise", f"noise of {noise_std:g} at clipping norm {clip:g} is below this device's floor of {floor:g}"
+            )
+
+    def _evaluate(self, request: Packet) -> Packet:
+        if not self.metrics:
+            raise Refusal("metrics", "this device tells no losses or accuracies; start it with --metrics to allow it")
+        self._measured()
+        task = self.task_of(request)
+        loss, right, test_loss, test_right = self._work.evaluate([self.user], [task])
+        return Packet(
+            {
+                "status": "ok",
+                "train_loss_sum": float(loss[0]),
+                "train_correct": int(right[0]),
+                "test_loss_sum": float(test_loss[0]),
+                "test_correct": int(test_right[0]),
+            }
+        )
+
+    def _measured(self) -> None:
+        self.state.ledger.label_measured([0])
+        self.state.save()
+
+
+def fingerprint(request: Packet) -> str:
+    """A digest of what is asked, without what may differ when it is asked again."""
+    header = {key: value for key, value in request.header.items() if key not in _NOT_ASKED}
+    # Models are named by their version in the header.
+    arrays = {name: array for name, array in request.arrays.items() if not name.startswith("model-")}
+    return hashlib.sha256(pack(Packet(header, arrays))).hexdigest()

@@ -1,0 +1,132 @@
+"""Folders of a deployment: one for every device, with its own data and settings, and one for the server."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.errors import DataError, OutputError
+from covey.scenario import Scenario, dump_scenario, load_scenario
+from covey.scenario.load import fingerprint as scenario_fingerprint
+from covey.simulation.run import user_data
+from covey.simulation.storage import write_atomically
+
+_ARRAYS = ("x", "y", "test_x", "test_y")
+
+
+@dataclass(frozen=True)
+class DeviceFolder:
+    """What a device is told before it starts: its number, the run's seed, the scenario, and where its data are.
+
+    The folder holds device.json, scenario.toml and data.npz; `private` is what the device itself keeps.
+    """
+
+    path: Path
+    user: int
+    seed: int
+    classes: int
+    scenario: Scenario
+
+    @property
+    def private(self) -> Path:
+        """Where ledger, answers, socket and key are kept."""
+        return self.path / "private"
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of the scenario and the seed, which the server compares with its own."""
+        return f"{scenario_fingerprint(self.scenario)}-{self.seed}"
+
+    @classmethod
+    def open(cls, path: Path) -> DeviceFolder:
+        """The folder at `path`, as `covey deploy prepare` writes it."""
+        about = path / "device.json"
+        if not about.is_file():
+            raise DataError(f"'{path}' is no device folder: it has no device.json; make one with covey deploy prepare")
+        try:
+            given = json.loads(about.read_text(encoding="utf-8"))
+            user, seed, classes = int(given["user"]), int(given["seed"]), int(given["classes"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(f"'{about}' is damaged ({error}); it needs the numbers user, seed and classes") from None
+        scenario = load_scenario(path / "scenario.toml")
+        if not 0 <= user < scenario.network.users:
+            raise DataError(
+                f"'{about}' names user {user}, but the scenario has users 0 to {scenario.network.users - 1}"
+            )
+        return cls(path, user, seed, classes, scenario)
+
+    def data(self) -> dict[str, NDArray[np.float32] | NDArray[np.int64]]:
+        """The device's own samples: x, y, test_x, test_y of data.npz, checked."""
+        path = self.path / "data.npz"
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                found = {name: file[name] for name in _ARRAYS}
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"'{path}' cannot be read ({error}); it must hold the arrays {', '.join(_ARRAYS)}") from None
+        for half in ("", "test_"):
+            x, y = found[f"{half}x"], found[f"{half}y"]
+            if x.dtype != np.float32 or y.dtype != np.int64 or y.shape != (len(x),) or len(x) == 0:
+                raise DataError(
+                    f"'{path}': {half}x must be float32 and {half}y int64 with one class for each sample, and not empty"
+                )
+            if not np.isfinite(x).all() or y.min() < 0 or y.max() >= self.classes:
+                raise DataError(f"'{path}': {half}x must be finite and {half}y from 0 to {self.classes - 1}")
+        return found
+
+
+def prepare(scenario: Scenario, seed: int, out: Path) -> list[Path]:
+    """Write the folders of all devices and of the server under `out`; returns those of the devices.
+
+    `out/user-007` goes to device 7 and nowhere else. `out/server` holds scenario.toml and, for measurement
+    only, groups.csv with the true groups.
+    """
+    if (out / "server").exists():
+        raise OutputError(f"'{out}' already holds a deployment; choose another folder with --out")
+    data = user_data(scenario, seed)
+    folders = []
+    text = dump_scenario(scenario).encode()
+    for user in range(data.users):
+        folder = out / f"user-{user:03d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        os.chmod(folder, 0o700)
+        rows = slice(int(data.offsets[user]), int(data.offsets[user + 1]))
+        tests = slice(int(data.test_offsets[user]), int(data.test_offsets[user + 1]))
+        buffer = io.BytesIO()
+        np.savez(buffer, x=data.x[rows], y=data.y[rows], test_x=data.test_x[tests], test_y=data.test_y[tests])
+        write_atomically(folder / "data.npz", buffer.getvalue())
+        write_atomically(folder / "scenario.toml", text)
+        about = {"user": user, "seed": seed, "classes": len(data.classes)}
+        write_atomically(folder / "device.json", json.dumps(about).encode() + b"\n")
+        folders.append(folder)
+    server = out / "server"
+    server.mkdir(parents=True, exist_ok=True)
+    write_atomically(server / "scenario.toml", text)
+    write_atomically(server / "seed.json", json.dumps({"seed": seed}).encode() + b"\n")
+    rows_csv = "user,group\n" + "".join(f"{user},{group}\n" for user, group in enumerate(data.groups.tolist()))
+    write_atomically(server / "groups.csv", rows_csv.encode())
+    return folders
+
+
+def read_groups(path: Path, users: int, tasks: int) -> NDArray[np.int64]:
+    """(U,) true groups from a CSV file with the columns user and group; -1 for users it does not name."""
+    groups = np.full(users, -1, dtype=np.int64)
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            for line, row in enumerate(csv.DictReader(file), start=2):
+                user, group = int(row["user"]), int(row["group"])
+                if not (0 <= user < users and 0 <= group < tasks):
+                    raise ValueError(f"line {line} names user {user} and group {group}")
+                groups[user] = group
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise DataError(
+            f"'{path}' is not a table of groups ({error}); it needs the columns user (0 to {users - 1}) and group"
+            f" (0 to {tasks - 1})"
+        ) from None
+    return groups

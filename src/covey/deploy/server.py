@@ -1,0 +1,211 @@
+"""The server of a deployment: plays a run's rounds with devices, and writes what a simulated run writes.
+
+It runs inside Flower's ServerApp process. The run's folder holds the settings (deploy.json and scenario.toml); after
+every round it also holds a checkpoint, so that a run that was killed goes on when it is started again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from covey.association import Policy
+from covey.deploy.courier import FlowerCourier
+from covey.deploy.fleet import Courier, DeviceFleet, members_of
+from covey.deploy.folders import read_groups
+from covey.errors import CoveyError, DeployError, ResumeError
+from covey.learning import build_model, count_weights
+from covey.privacy import JOURNAL, Journal
+from covey.radio import channel_and_mobility
+from covey.scenario import Scenario, load_scenario
+from covey.scenario.load import fingerprint
+from covey.simulation import Simulation
+from covey.simulation.storage import (
+    CHECKPOINT,
+    csv_bytes,
+    restore_checkpoint,
+    save_checkpoint,
+    versions,
+    write_atomically,
+    write_results,
+)
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+SETTINGS, PROGRESS, OUTCOME, POLICY, START = (
+    "deploy.json", "progress.json", "outcome.json", "policy.safetensors", "start.json",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a deployed run is played; deploy.json in its folder.
+
+    run: the name by which devices know it. patience_s: how long an exchange waits for answers; wait_s: how long
+    the start waits for devices. groups, trace, hook: paths or names, or empty.
+    """
+
+    run: str
+    seed: int
+    policy: str
+    rounds: int
+    patience_s: float = 60.0
+    wait_s: float = 180.0
+    metrics: bool = False
+    groups: str = ""
+    trace: str = ""
+    hook: str = ""
+
+    def write(self, folder: Path) -> None:
+        """Write deploy.json."""
+        write_atomically(folder / SETTINGS, json.dumps(asdict(self), indent=2).encode() + b"\n")
+
+    @classmethod
+    def read(cls, folder: Path) -> Settings:
+        """Read deploy.json."""
+        path = folder / SETTINGS
+        try:
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError) as error:
+            raise ResumeError(f"'{path}' is missing or damaged ({error}); start a new run in another folder") from None
+
+
+def serve(grid: Grid, folder: str) -> None:
+    """Play the run in `folder` over Flower's grid; its outcome, good or bad, is in outcome.json."""
+    path = Path(folder)
+    (path / OUTCOME).unlink(missing_ok=True)
+    try:
+        settings, scenario = Settings.read(path), load_scenario(path / "scenario.toml")
+        _say(path, {"phase": "waiting for devices"})
+        courier = FlowerCourier(grid, scenario.network.users, settings.patience_s)
+        courier.roll_call(settings.wait_s)
+        play(courier, courier.hellos, path)
+    except CoveyError as error:
+        _finish(path, {"status": "failed", "error": str(error), "exit_code": error.exit_code})
+        raise
+    except Exception as error:
+        _finish(path, {"status": "failed", "error": f"{type(error).__name__}: {error}", "exit_code": 1})
+        raise
+    _finish(path, {"status": "done"})
+
+
+def play(courier: Courier, hellos: dict[int, Any], folder: Path) -> Simulation:
+    """Play all remaining rounds of the run in `folder` with devices that have said hello."""
+    settings, scenario = Settings.read(folder), load_scenario(folder / "scenario.toml")
+    check_deployable(scenario)
+    _check_hellos(hellos, scenario, settings.seed)
+    users, tasks = scenario.network.users, scenario.network.tasks
+    groups = np.full(users, -1, dtype=np.int64)
+    if settings.groups:
+        groups = read_groups(Path(settings.groups), users, tasks)
+    members = members_of(hellos, scenario, groups)
+    resuming = (folder / CHECKPOINT).exists()
+    # The start is measured once; devices do not look back when a run goes on.
+    fleet = DeviceFleet(courier, scenario, settings.run, metrics=settings.metrics and not resuming)
+    channel, mobility = channel_and_mobility(scenario, settings.seed, settings.trace, settings.hook)
+    started = time.perf_counter()
+    with Simulation(
+        scenario, _policy(settings, scenario, folder), rounds=settings.rounds, seed=settings.seed,
+        channel=channel, mobility=mobility, journal=Journal(folder / JOURNAL), fleet=fleet, members=members,
+    ) as simulation:  # fmt: skip
+        simulation.history.policy = settings.policy
+        if resuming:
+            simulation.history.start = json.loads((folder / START).read_text(encoding="utf-8"))
+            restore_checkpoint(simulation, folder)
+            fleet.metrics = settings.metrics
+        else:
+            write_atomically(folder / START, json.dumps(simulation.history.start).encode())
+            save_checkpoint(simulation, folder)
+        while not simulation.done:
+            _play_round(simulation, fleet, folder)
+        seconds = time.perf_counter() - started
+        write_deployed(simulation, fleet, folder, seconds)
+    return simulation
+
+
+def _play_round(simulation: Simulation, fleet: DeviceFleet, folder: Path) -> None:
+    state, history = simulation.state, simulation.history
+    _say(folder, {"phase": "playing", "round": len(history.records), "rounds": history.rounds})
+    started = time.perf_counter()
+    fleet.begin(state.round, state.ledger)
+    record = simulation.play()
+    save_checkpoint(simulation, folder)
+    _say(folder, {
+        "phase": "playing", "round": record.round, "rounds": history.rounds, "served": record.served,
+        "joined": int(record.users.joined.sum()), "loss": record.loss,
+        "seconds": round(time.perf_counter() - started, 2),
+    })  # fmt: skip
+
+
+def write_deployed(simulation: Simulation, fleet: DeviceFleet, folder: Path, seconds: float) -> None:
+    """The results of a simulated run, and what only a deployment has: incidents and traffic."""
+    rows = [asdict(incident) for incident in fleet.incidents]
+    write_atomically(folder / "incidents.csv", csv_bytes(rows) or b"round,user,kind,status,reason\n")
+    extra = {
+        "versions": versions(),
+        "wall_seconds": round(seconds, 3),
+        "deployment": {
+            "incidents": dict(Counter(incident.status for incident in fleet.incidents)),
+            "metrics": fleet.metrics,
+            "traffic": fleet.traffic.summary(),
+        },
+    }
+    write_results(simulation.history, folder, extra)
+
+
+def check_deployable(scenario: Scenario) -> None:
+    """Refuse what devices cannot do."""
+    masked = scenario.security.mode == "masked"
+    if scenario.security.mode == "blind":
+        raise DeployError("security.mode is 'blind', which is for comparison in simulations; use 'none' or 'masked'")
+    if masked and scenario.privacy.identity == "from_release":
+        raise DeployError(
+            "privacy.identity is 'from_release', for which stations must see uploads, but security.mode is 'masked';"
+            " use 'raw' or 'noisy_max', which stay on the device then"
+        )
+    if scenario.radio.loss_probability > 0:
+        raise DeployError(
+            f"radio.loss_probability is {scenario.radio.loss_probability:g}, but devices lose what they lose; set it"
+            " to 0"
+        )
+
+
+def _check_hellos(hellos: dict[int, Any], scenario: Scenario, seed: int) -> None:
+    """Every device must have been prepared for this scenario and seed, or its clipping and noise would not fit."""
+    mine = f"{fingerprint(scenario)}-{seed}"
+    for user, packet in sorted(hellos.items()):
+        if packet.header.get("fingerprint") != mine:
+            raise DeployError(
+                f"the device of user {user} was prepared for another scenario or seed; give it the folder of the same"
+                " covey deploy prepare as the server"
+            )
+        shape = tuple(int(side) for side in str(packet.header["shape"]).split(","))
+        module = build_model(scenario.model, shape, int(packet.header["classes"]))
+        if count_weights(module) != packet.header["weights"]:
+            raise DeployError(f"the model of user {user} has another number of weights; use the same version of covey")
+
+
+def _policy(settings: Settings, scenario: Scenario, folder: Path) -> str | Policy:
+    """What decides: the name of a reference, or the learned policy that was put into the folder."""
+    if not (folder / POLICY).is_file():
+        return settings.policy
+    from covey.learners.policy import load_policy
+
+    return load_policy(folder / POLICY, scenario)
+
+
+def _say(folder: Path, progress: dict[str, Any]) -> None:
+    shown = {key: None if value != value else value for key, value in progress.items()}
+    write_atomically(folder / PROGRESS, json.dumps({"pid": os.getpid(), "at": time.time(), **shown}).encode())
+
+
+def _finish(folder: Path, outcome: dict[str, Any]) -> None:
+    write_atomically(folder / OUTCOME, json.dumps(outcome).encode())

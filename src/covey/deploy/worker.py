@@ -1,0 +1,100 @@
+"""The long-lived process of a device: keeps torch, data and ledger loaded, and answers its ClientApp.
+
+The socket lies in a folder that only its owner may enter, and both sides prove that they know a random key that only
+the owner may read.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import tempfile
+import threading
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, Listener
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from covey.deploy.app.wire import ADDRESS, KEY, SOCKET_PATH_BYTES, Packet, WireError, pack, unpack
+from covey.deploy.device import Device
+from covey.errors import OutputError
+
+
+class Worker:
+    """Answers requests to one device, one at a time; a context manager."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+        self._folder = device.folder.private
+        self._lock = _locked(self._folder)
+        path, self._borrowed = self._folder / "worker.sock", None
+        if len(str(path).encode()) > SOCKET_PATH_BYTES:
+            self._borrowed = Path(tempfile.mkdtemp(prefix="covey-"))
+            path = self._borrowed / "worker.sock"
+        path.unlink(missing_ok=True)
+        key = secrets.token_bytes(32)
+        _write_private(self._folder / KEY, key)
+        _write_private(self._folder / ADDRESS, str(path).encode())
+        self._listener = Listener(str(path), family="AF_UNIX", authkey=key)
+        os.chmod(path, 0o600)
+        self._closed = False
+
+    def serve(self) -> None:
+        """Answer until `close`."""
+        while not self._closed:
+            try:
+                with self._listener.accept() as connection:
+                    self._answer(connection)
+            except (AuthenticationError, EOFError, ConnectionError, WireError):
+                continue  # whoever it was, it does not speak to this device
+            except OSError:
+                if not self._closed:
+                    raise
+
+    def start(self) -> threading.Thread:
+        """Answer in a thread of its own."""
+        thread = threading.Thread(target=self.serve, name="device", daemon=True)
+        thread.start()
+        return thread
+
+    def _answer(self, connection: Connection) -> None:
+        connection.send_bytes(pack(self.respond(unpack(connection.recv_bytes()))))
+
+    def respond(self, request: Packet) -> Packet:
+        """The device's answer."""
+        return self.device.answer(request)
+
+    def close(self) -> None:
+        """Stop answering; may be called again."""
+        if not self._closed:
+            self._closed = True
+            self._listener.close()
+            if self._borrowed is not None:
+                shutil.rmtree(self._borrowed, ignore_errors=True)
+            self._lock.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def _locked(folder: Path) -> IO[str]:
+    """The folder's lock, held as long as the file is open: two processes must not charge one ledger."""
+    file = open(folder / "lock", "w", encoding="utf-8")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.close()
+        raise OutputError(f"'{folder}' is in use: this device is already running; stop it first") from None
+    return file
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    path.unlink(missing_ok=True)
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)

@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types bench figures results study study-policies study-identities interop docs-reference clean
+.PHONY: help setup run test lint types deploy-demo test-deploy bench figures results study study-policies study-identities interop docs-reference clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -24,7 +24,7 @@ run: setup  ## Run the main job on embedded data: covey run quick
 	@$(BIN)/covey run quick
 
 test: setup lint types  ## Lint, type-check and test
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 -m "not deploy"
 
 lint: setup
 	@$(BIN)/ruff check .
@@ -36,6 +36,16 @@ types: setup
 $(VENV)/.bench-ready: $(VENV)/.ready
 	@$(PIP) install --constraint constraints.txt --editable .[test,bench]
 	@touch $@
+
+$(VENV)/.flower-ready: $(VENV)/.ready
+	@$(PIP) install --constraint constraints.txt --editable .[test,flower]
+	@touch $@
+
+deploy-demo: $(VENV)/.flower-ready  ## Real processes on this machine: a SuperLink, five devices, ten rounds on digits
+	@$(BIN)/covey deploy demo
+
+test-deploy: $(VENV)/.flower-ready  ## Test deployments with real processes (minutes): faults, TLS, secure aggregation
+	@$(BIN)/python -m pytest -m deploy tests/deploy
 
 bench: $(VENV)/.bench-ready  ## Run all benchmarks side by side with their peers (several minutes)
 	@$(BIN)/covey bench --out benchmarks/results.json

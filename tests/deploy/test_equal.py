@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.deploy.near import NearCourier, deployed, make_devices, run_folder, small
 
 import covey
-from tests.deploy.near import NearCourier, deployed, make_devices, run_folder, small
 
 
 @pytest.mark.parametrize(

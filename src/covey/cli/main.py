@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from covey.cli import bench, bound, calibrate, data, evaluate, figures, privacy, run, train
+from covey.cli import bench, bound, calibrate, data, deploy, evaluate, figures, privacy, run, train
 from covey.errors import EXIT_CODES, INTERRUPTED, CoveyError
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
@@ -33,6 +33,7 @@ app.command("privacy", epilog=_EPILOG)(privacy.privacy)
 app.command("bound", epilog=_EPILOG)(bound.bound)
 app.command("figures", epilog=_EPILOG)(figures.figures)
 app.add_typer(data.app, name="data", help="List, fetch and inspect data sets.")
+app.add_typer(deploy.app, name="deploy", help="Real devices: the same rounds with users behind Flower's SuperNodes.")
 app.command("bench", epilog=_EPILOG)(bench.bench)
 
 

@@ -58,7 +58,8 @@ class Device:
         self._movements = np.zeros((self.tasks, self.weights), np.float32)
         self._base = np.zeros(self.weights, np.float32)
         arrays |= {"models": self._models, "movements": self._movements, "base": self._base}
-        self._version = ""
+        #: Digests of the vectors that were received, by name; requests name those that they are about.
+        self._held: dict[str, str] = {}
         with one_thread():
             self._work = Work(module, arrays, folder.seed, build_noise(self.scenario.privacy.noise, folder.seed))
         from covey.deploy.masked import MaskedDevice
@@ -94,13 +95,13 @@ class Device:
             return self._hello(request)
         if int(header["user"]) != self.user:
             raise Refusal("stranger", f"this is user {self.user}, not user {header['user']}")
-        run, round = str(header["run"]), int(header["round"])
-        if round < self.state.runs.get(run, -1):
-            raise Refusal("stale", f"round {round + 1} is over: round {self.state.runs[run] + 1} has been answered")
+        run, number = str(header["run"]), int(header["round"])
+        if number < self.state.runs.get(run, -1):
+            raise Refusal("stale", f"round {number + 1} is over: round {self.state.runs[run] + 1} has been answered")
         self.state.raise_to(
-            round, {"gradient": float(header["spent_gradient"]), "identity": float(header["spent_identity"])}
+            number, {"gradient": float(header["spent_gradient"]), "identity": float(header["spent_identity"])}
         )
-        self.state.begin(run, round)
+        self.state.begin(run, number)
         self._receive(request)
         return self._does[kind](request)
 
@@ -110,7 +111,7 @@ class Device:
             "user": self.user,
             "spent_gradient": float(ledger.spent["gradient"][0]),
             "spent_identity": float(ledger.spent["identity"][0]),
-            "version": self._version,
+            "held": " ".join(f"{name}={digest}" for name, digest in self._held.items()),
         }
 
     def _hello(self, request: Packet) -> Packet:
@@ -129,16 +130,18 @@ class Device:
         )
 
     def _receive(self, request: Packet) -> None:
-        """Take over models that came along; a request names the version of the models that it is about."""
-        version = str(request.header.get("models", ""))
-        if version == self._version or not version:
-            return
-        if "model-0/weights" not in request.arrays:
-            raise Refusal("models", "these models have not been received; send them along")
-        for task in range(self.tasks):
-            self._models[task] = self._vector(request, f"model-{task}/weights")
-            self._movements[task] = self._vector(request, f"model-{task}/movement")
-        self._version = version
+        """Take over models and movements that came along; a request names the digests of those that it is about."""
+        for what, target in (("weights", self._models), ("movement", self._movements)):
+            wanted = str(request.header.get(what, "")).split()
+            for task, digest in enumerate(wanted[: self.tasks]):
+                name = f"model-{task}/{what}"
+                if self._held.get(name) == digest:
+                    continue
+                if name not in request.arrays:
+                    raise Refusal("models", "these models have not been received; send them along")
+                self._held.pop(name, None)
+                target[task] = self._vector(request, name)
+                self._held[name] = digest
 
     def _vector(self, request: Packet, name: str) -> NDArray[np.float32]:
         kind, shape, data = request.arrays[name]
@@ -229,10 +232,10 @@ class Device:
     def release(self, request: Packet) -> Packet:
         """A noised step, charged before it is computed; the packet holds the new weights."""
         header = request.header
-        round, clip, noise_std = int(header["round"]), float(header["clip"]), float(header["noise"])
+        number, clip, noise_std = int(header["round"]), float(header["clip"]), float(header["noise"])
         self._check_noise(clip, noise_std)
         rho = float(release_rho(np.array([clip]), np.array([noise_std]), self.scenario.privacy.adjacency)[0])
-        if not self.state.charge(round, "gradient", rho):
+        if not self.state.charge(number, "gradient", rho):
             raise Refusal("refused", "the budget of this device cannot pay for this upload")
         task = self.task_of(request)
         if header["purpose"] == "kmeans_noise":
@@ -241,10 +244,10 @@ class Device:
         batch = int(header["batch"])
         self._work.uploads = np.empty((1, self.weights), np.float32)
         norm, clipped, _ = self._work.train(
-            0, self.user, task, round, clip, noise_std, float(header["learning_rate"]), batch, str(header["purpose"]),
+            0, self.user, task, number, clip, noise_std, float(header["learning_rate"]), batch, str(header["purpose"]),
             min(self.samples, batch or self.samples),
         )  # fmt: skip
-        told: dict[str, Scalar] = {"status": "ok", "round": round}
+        told: dict[str, Scalar] = {"status": "ok", "round": number}
         if self.metrics and header.get("metrics"):
             self._measured()
             told |= {"mean_norm": norm, "clipped_fraction": clipped}

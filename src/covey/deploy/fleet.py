@@ -26,6 +26,16 @@ Ints = NDArray[np.int64]
 Weights = NDArray[np.float32]
 
 
+#: What of the models a request is about.
+_NEEDS = {
+    "identify": ("weights", "movement"),
+    "announce": ("weights", "movement"),
+    "train": ("weights",),
+    "upload": ("weights",),
+    "evaluate": ("weights",),
+}
+
+
 class Courier(Protocol):
     """Brings requests to devices and their answers back; who does not answer in time is left out."""
 
@@ -35,7 +45,7 @@ class Courier(Protocol):
 
 @dataclass(frozen=True)
 class Incident:
-    """A user that did not do what it was asked: in `round` (from 1), asked for `kind`; `status` and `reason` say why."""
+    """A user that did not do what it was asked: in `round` (from 1), for `kind`; `status` and `reason` say why."""
 
     round: int
     user: int
@@ -79,8 +89,8 @@ class DeviceFleet:
         self._spent = {kind: np.full(self.users, np.nan) for kind in KINDS}
         self._mirror = {kind: np.zeros(self.users) for kind in KINDS}
         self._models: dict[str, Array] = {}
-        self._version = ""
-        self._held = [""] * self.users
+        self._digests: dict[str, str] = {}
+        self._held: list[dict[str, str]] = [{} for _ in range(self.users)]
         self._masked_round: MaskedRound | None = None
 
     def begin(self, round: int, ledger: Ledger) -> None:
@@ -95,11 +105,10 @@ class DeviceFleet:
 
     def publish(self, models: Weights, movements: Weights) -> None:
         """New models (K, D) and movements (K, D); they travel with the next request to each device that lacks them."""
-        self._version = hashlib.sha256(models.tobytes() + movements.tobytes()).hexdigest()[:32]
-        self._models = {}
         for task in range(self.tasks):
             self._models[f"model-{task}/weights"] = _array(models[task])
             self._models[f"model-{task}/movement"] = _array(movements[task])
+        self._digests = {name: hashlib.sha256(data).hexdigest()[:24] for name, (_, _, data) in self._models.items()}
 
     def identify(self, round: int, rule: Rule, similarity_weight: float, batch: int) -> Ints | None:
         """Every device's own task; -1 where it did not tell."""
@@ -190,9 +199,7 @@ class DeviceFleet:
         number = packet.header.get("round", -1)
         return Upload(user, number if isinstance(number, int) else -1, np.frombuffer(data, dtype=kind).reshape(shape))
 
-    def _release_masked(
-        self, users: Ints, station: Ints, steps: Mapping[int, dict[str, Scalar]]
-    ) -> dict[int, Packet]:
+    def _release_masked(self, users: Ints, station: Ints, steps: Mapping[int, dict[str, Scalar]]) -> dict[int, Packet]:
         security = self.scenario.security
         self._masked_round = None
         if len(users) < security.minimum:
@@ -224,9 +231,7 @@ class DeviceFleet:
     def close(self) -> None:
         """Nothing is open: devices go on waiting for the next run."""
 
-    def _ask(
-        self, kind: str, asked: Mapping[int, tuple[dict[str, Scalar], dict[str, Array]]]
-    ) -> dict[int, Packet]:
+    def _ask(self, kind: str, asked: Mapping[int, tuple[dict[str, Scalar], dict[str, Array]]]) -> dict[int, Packet]:
         """The good answers, by user in order; everything else becomes an incident."""
         good: dict[int, Packet] = {}
         lacking = dict(asked)
@@ -238,13 +243,13 @@ class DeviceFleet:
             for user in sorted(requests):
                 answer = answers.get(user)
                 if answer is None:
-                    self._held[user] = ""
+                    self._held[user] = {}
                     self._note(user, kind, "silent", "no answer in time")
                     continue
                 status = str(answer.header.get("status", "garbage"))
                 self._learn(user, answer)
                 if status == "models" and attempt == 0:
-                    self._held[user] = ""
+                    self._held[user] = {}
                     again[user] = lacking[user]
                 elif status == "ok":
                     good[user] = answer
@@ -256,21 +261,26 @@ class DeviceFleet:
         return good
 
     def _request(self, kind: str, user: int, header: dict[str, Scalar], arrays: dict[str, Array]) -> Packet:
+        parts = _NEEDS.get(kind, ())
+        needed = {what: [f"model-{task}/{what}" for task in range(self.tasks)] for what in parts}
         common: dict[str, Scalar] = {
             "kind": kind,
             "run": self.run,
             "round": self._round,
             "user": user,
-            "models": self._version,
+            **{what: " ".join(self._digests[name] for name in names) for what, names in needed.items()},
             "spent_gradient": float(self._mirror["gradient"][user]),
             "spent_identity": float(self._mirror["identity"][user]),
         }
-        along = {} if self._held[user] == self._version else self._models
-        return Packet(common | header, {**along, **arrays})
+        lacking = [
+            name for names in needed.values() for name in names if self._held[user].get(name) != self._digests[name]
+        ]
+        return Packet(common | header, {name: self._models[name] for name in lacking} | arrays)
 
     def _learn(self, user: int, answer: Packet) -> None:
         """Note which models a device holds and what it has spent, as far as that makes sense."""
-        self._held[user] = str(answer.header.get("version", ""))
+        told = (pair.partition("=") for pair in str(answer.header.get("held", "")).split())
+        self._held[user] = {name: digest for name, _, digest in told}
         for kind in KINDS:
             value = answer.header.get(f"spent_{kind}")
             if isinstance(value, float) and value >= 0 and not math.isnan(value):

@@ -69,7 +69,9 @@ class DeviceFolder:
             with np.load(path, allow_pickle=False) as file:
                 found = {name: file[name] for name in _ARRAYS}
         except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"'{path}' cannot be read ({error}); it must hold the arrays {', '.join(_ARRAYS)}") from None
+            raise DataError(
+                f"'{path}' cannot be read ({error}); it must hold the arrays {', '.join(_ARRAYS)}"
+            ) from None
         for half in ("", "test_"):
             x, y = found[f"{half}x"], found[f"{half}y"]
             if x.dtype != np.float32 or y.dtype != np.int64 or y.shape != (len(x),) or len(x) == 0:

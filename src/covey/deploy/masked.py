@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 #: Sends (header, arrays) to users, by user, and returns the good answers of those who gave one.
 Asking = Callable[[str, Mapping[int, tuple[dict[str, Scalar], dict[str, Array]]]], dict[int, Packet]]
 #: What of an upload request makes the step; the rest is about masks, which are new every time.
-_STEP = ("run", "round", "user", "models", "purpose", "task", "clip", "noise", "learning_rate", "batch", "metrics")
+_STEP = ("run", "round", "user", "weights", "purpose", "task", "clip", "noise", "learning_rate", "batch", "metrics")
 
 
 class MaskedDevice:
@@ -98,9 +98,14 @@ class MaskedDevice:
     def _open(self, request: Packet) -> Client:
         """The client of the session that the request belongs to."""
         session = self._session
-        if self._client is None or session is None or (session.run, session.round) != (
-            str(request.header["run"]),
-            int(request.header["round"]),
+        if (
+            self._client is None
+            or session is None
+            or (session.run, session.round)
+            != (
+                str(request.header["run"]),
+                int(request.header["round"]),
+            )
         ):
             raise ValueError("this device has no keys of this round; it may have been restarted")
         return self._client
@@ -112,7 +117,9 @@ class MaskedRound:
     users: (n,) who take part; their position in it is their number in the protocol. stations: (n,).
     """
 
-    def __init__(self, parameters: Parameters, run: str, round: int, users: Sequence[int], stations: Sequence[int]) -> None:
+    def __init__(
+        self, parameters: Parameters, run: str, round: int, users: Sequence[int], stations: Sequence[int]
+    ) -> None:
         self.session = Session(parameters, run, round)
         self.users = list(users)
         self._station = {index: int(station) for index, station in enumerate(stations)}
@@ -123,7 +130,7 @@ class MaskedRound:
         self.arrived: list[int] = []
 
     def collect(self, ask: Asking, steps: Mapping[int, dict[str, Scalar]]) -> dict[int, Packet]:
-        """Keys, shares and uploads; the answers of the users whose masked uploads arrived. `steps`: what each is to do."""
+        """Keys, shares and uploads; answers of the users whose uploads arrived. `steps`: what each is to do."""
         p = self.session.parameters
         index = {user: number for number, user in enumerate(self.users)}
         told = ask("keys", {
@@ -144,7 +151,8 @@ class MaskedRound:
         if len(self._sharers) < p.threshold:
             return {}
         sent = ask("upload", {
-            user: (steps[user], packed_envelopes([e for e in envelopes if e.receiver == index[user]])) for user in shared
+            user: (steps[user], packed_envelopes([e for e in envelopes if e.receiver == index[user]]))
+            for user in shared
         })  # fmt: skip
         good = {}
         for user in sorted(sent):
@@ -163,7 +171,10 @@ class MaskedRound:
         """Counts and unmasking: the sums of the tasks with enough users."""
         p = self.session.parameters
         nothing = OpenedSums(
-            np.full((p.slots, p.length), np.nan), np.zeros(p.slots, np.int64), np.full(p.slots, -1), np.zeros(p.slots, bool)
+            np.full((p.slots, p.length), np.nan),
+            np.zeros(p.slots, np.int64),
+            np.full(p.slots, -1),
+            np.zeros(p.slots, bool),
         )
         failure: str | None = None
         try:

@@ -24,6 +24,7 @@ from covey.errors import CoveyError, DeployError, ResumeError
 from covey.learning import build_model, count_weights
 from covey.privacy import JOURNAL, Journal
 from covey.radio import channel_and_mobility
+from covey.report import write_report
 from covey.scenario import Scenario, load_scenario
 from covey.scenario.load import fingerprint
 from covey.simulation import Simulation
@@ -159,6 +160,7 @@ def write_deployed(simulation: Simulation, fleet: DeviceFleet, folder: Path, sec
         },
     }
     write_results(simulation.history, folder, extra)
+    write_report(simulation.history, folder, versions(), write_atomically)
 
 
 def check_deployable(scenario: Scenario) -> None:

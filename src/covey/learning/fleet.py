@@ -110,10 +110,10 @@ class Fleet(Protocol):
         """Loss and accuracy of every user on the model of its task, `tasks` (U,)."""
 
     def sums(self) -> Any:
-        """Where users masked their uploads themselves: what the sums opened to (`covey.security.MaskedSums`), or None."""
+        """Where users masked their uploads themselves: what sums opened to (`covey.security.MaskedSums`); else None."""
 
     def spent(self) -> Mapping[str, Floats] | None:
-        """What the users' own ledgers say they have spent in all, (U,) by kind of release; None without such ledgers."""
+        """What users' own ledgers say they have spent in all, (U,) by kind of release; None without such ledgers."""
 
     def close(self) -> None:
         """End all that the fleet has started; may be called again."""

@@ -108,7 +108,7 @@ class Ledger:
         (self.releases if kind == "gradient" else self.announcements)[index] += 1
 
     def raise_to(self, spent: Mapping[str, NDArray[np.float64]]) -> Ledger:
-        """The ledger with every user's total of each kind at least what `spent` (U,) says; undefined values are passed over.
+        """The ledger with every user's total of each kind at least what `spent` (U,) says; NaN is passed over.
 
         Two books on the same releases can differ after a crash or a restored backup; the larger one is right.
         """

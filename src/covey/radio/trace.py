@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ class TraceMobility:
     @property
     def first_m(self) -> FloatArray:
         """Positions in the first round, (U, 2)."""
-        return self.positions_m[0].copy()
+        return np.array(self.positions_m[0])
 
     def start(self, positions_m: FloatArray, rng: np.random.Generator) -> FloatArray:
         """The round that each user is in, (U, 1)."""
@@ -57,7 +58,7 @@ class TraceChannel:
 
     def gains(self, users_m: FloatArray, stations_m: FloatArray, round: int) -> FloatArray:
         """The gains (U, B) of this round of the trace."""
-        return self.measured[min(round, len(self.measured) - 1)].copy()
+        return np.array(self.measured[min(round, len(self.measured) - 1)])
 
 
 @dataclass(frozen=True)
@@ -137,17 +138,19 @@ def read_trace(path: Path, users: int, stations: int) -> TraceMobility | TraceCh
     parsed = [_parsed(path, line, row, positions, users, stations) for line, row in rows]
     rounds = max((entry[0] for entry in parsed), default=0)
     values = np.full((max(rounds, 1), users, 2 if positions else stations), np.nan)
-    for round, user, where, numbers in parsed:
-        target = values[round - 1, user]
+    for number, user, where, measured in parsed:
+        target = values[number - 1, user]
         if np.isfinite(target[where]).any():
-            raise DataError(f"the trace '{path}' names user {user} of round {round} twice; keep one of the two lines")
-        target[where] = numbers
+            raise DataError(f"the trace '{path}' names user {user} of round {number} twice; keep one of the two lines")
+        target[where] = measured
     missing = np.argwhere(np.isnan(values[0]))
     if len(missing):
         what = "" if positions else f" and station {missing[0][1]}"
-        raise DataError(f"the trace '{path}' does not name user {missing[0][0]}{what} in round 1; everybody must be there")
-    for round in range(1, len(values)):
-        values[round] = np.where(np.isnan(values[round]), values[round - 1], values[round])
+        raise DataError(
+            f"the trace '{path}' does not name user {missing[0][0]}{what} in round 1; everybody must be there"
+        )
+    for before, now in itertools.pairwise(values):
+        now[...] = np.where(np.isnan(now), before, now)
     return TraceMobility(values) if positions else TraceChannel(10.0 ** (values / 10.0))
 
 
@@ -156,16 +159,16 @@ def _parsed(
 ) -> tuple[int, int, slice, list[float]]:
     """Round, user, where the numbers go, and the numbers of one line."""
     try:
-        round, user = int(row["round"]), int(row["user"])
+        number, user = int(row["round"]), int(row["user"])
         where = slice(0, 2) if positions else slice(int(row["station"]), int(row["station"]) + 1)
         numbers = [float(row[name]) for name in (("x_m", "y_m") if positions else ("gain_db",))]
     except (ValueError, TypeError):
         raise DataError(f"line {line} of the trace '{path}' holds something that is no number") from None
-    if round < 1 or not 0 <= user < users or not (positions or 0 <= where.start < stations):
+    if number < 1 or not 0 <= user < users or not (positions or 0 <= where.start < stations):
         raise DataError(
             f"line {line} of the trace '{path}' is out of range; rounds start at 1, users are 0 to {users - 1} and"
             f" stations 0 to {stations - 1}"
         )
     if not np.isfinite(numbers).all() or (not positions and abs(numbers[0]) > 400.0):
         raise DataError(f"line {line} of the trace '{path}' holds a number that is not finite or not a gain in dB")
-    return round, user, where, numbers
+    return number, user, where, numbers

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from covey.report.palette import FAINT, MUTED, drawing_style, group_of_task, ink_on, sign, task_colours
+from covey.report.palette import FAINT, MUTED, drawing_style, group_of_task, groups_known, ink_on, sign, task_colours
 from covey.report.words import quantity
 from covey.simulation import History
 from covey.simulation.record import UserRecord
@@ -72,14 +72,15 @@ def fits(cell_pt: Size, needed_pt: Size) -> bool:
 def _draw_grid(axes: Axes, history: History, round: int, colours: list[str], cell_pt: Size) -> None:
     network, record = history.scenario.network, history.records[round]
     holders = occupancy(record.users, network.stations, network.blocks)
-    tasks = np.where(holders >= 0, record.users.identity[holders], -1)
+    tasks = _tasks(record.users, holders, len(colours))
     _colour(axes, tasks, colours)
     full = fits(cell_pt, _FULL_CELL)
     if full or fits(cell_pt, _NUMBER_CELL):
         for station, block in np.argwhere(holders >= 0):
             user, task = int(holders[station, block]), int(tasks[station, block])
             rate = quantity(float(record.users.rate_bps[user]), "bit/s")
-            _write(axes, block, station, f"user {user}, task {task}\n{rate}" if full else str(user), colours[task])
+            named = f"user {user}, task {task}\n{rate}" if task < len(colours) else f"user {user}\n{rate}"
+            _write(axes, block, station, named if full else str(user), [*colours, MUTED][task])
     what = "who holds which block, and at which rate" if full else "which user holds which block"
     axes.set_title(f"Round {record.round} of {history.rounds}: {what}", pad=6)
     axes.set(xlabel="block", ylabel="station")
@@ -93,12 +94,12 @@ def _draw_tasks(axes: Axes, history: History, colours: list[str]) -> None:
     columns = []
     for record in history.records:
         holders = occupancy(record.users, network.stations, network.blocks).ravel()
-        columns.append(np.where(holders >= 0, record.users.identity[holders], -1))
+        columns.append(_tasks(record.users, holders, len(colours)))
     tasks = np.stack(columns, axis=1)
     _colour(axes, tasks, colours)
     for row, column in np.argwhere(tasks >= 0):
         task = int(tasks[row, column])
-        _write(axes, column, row, str(task), colours[task])
+        _write(axes, column, row, str(task) if task < len(colours) else "?", [*colours, MUTED][task])
     used = 100 * float((tasks >= 0).mean())
     axes.set_title(f"All rounds: the task on every block ({used:.0f} % of the blocks in use)", pad=6)
     axes.set_ylabel(f"station ({network.blocks} blocks each)" if network.blocks > 1 else "station")
@@ -144,9 +145,15 @@ def _separate(axes: Axes, columns: int, rows: int, width: float) -> None:
     axes.spines[:].set_visible(False)
 
 
+def _tasks(users: UserRecord, holders: Integers, tasks: int) -> Integers:
+    """The task on each block: -1 where it is free, `tasks` where nobody knows it, as under masks of real devices."""
+    task = users.identity[holders]
+    return np.where(holders >= 0, np.where(task < 0, tasks, task), -1)
+
+
 def _colour(axes: Axes, tasks: Integers, colours: list[str]) -> None:
-    table = ListedColormap([_FREE, *colours])
-    axes.imshow(tasks, cmap=table, vmin=-1.5, vmax=len(colours) - 0.5, aspect="auto", interpolation="nearest")
+    table = ListedColormap([_FREE, *colours, MUTED])
+    axes.imshow(tasks, cmap=table, vmin=-1.5, vmax=len(colours) + 0.5, aspect="auto", interpolation="nearest")
 
 
 def _write(axes: Axes, x: int, y: int, text: str, background: str) -> None:
@@ -155,8 +162,14 @@ def _write(axes: Axes, x: int, y: int, text: str, background: str) -> None:
 
 def _legend(history: History, colours: list[str]) -> list[Patch]:
     groups = group_of_task(history)
+    known = groups_known(history)
     handles = [
-        Patch(facecolor=colours[task], edgecolor="black", linewidth=0.4, label=f"task {task} (group {groups[task]})")
+        Patch(
+            facecolor=colours[task],
+            edgecolor="black",
+            linewidth=0.4,
+            label=f"task {task} (group {groups[task]})" if known else f"task {task}",
+        )
         for task in range(min(len(groups), _LEGEND_TASKS))
     ]
     if len(groups) > _LEGEND_TASKS:

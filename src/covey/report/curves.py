@@ -145,25 +145,46 @@ def _group_lines(axes: Axes, rounds: NDArray[np.int64], values: Array) -> None:
         )
 
 
+def _known(axes: Axes, title: str, values: Array, rounds: NDArray[np.int64]) -> bool:
+    """Whether there is anything to draw; says so in the panel where there is not, as when devices tell nothing."""
+    if np.isfinite(values.astype(float)).any():
+        return True
+    axes.text(0.5, 0.5, "not known", transform=axes.transAxes, ha="center", va="center", color=MUTED, fontsize=11)
+    axes.set_yticks([])
+    _finish(axes, title, 1, int(rounds[-1]), legend=False)
+    return False
+
+
 def _loss(axes: Axes, history: History) -> None:
     rounds = _rounds(history)
+    if not _known(axes, "Training loss", history.column("loss"), rounds):
+        return
     start = np.array(history.start["group_loss"], dtype=float)
-    _group_lines(axes, rounds, np.vstack([start, history.column("group_loss")]))
+    if len(start):
+        _group_lines(axes, rounds, np.vstack([start, history.column("group_loss")]))
+    else:
+        overall = np.concatenate([[history.start["loss"]], history.column("loss")])
+        axes.plot(np.concatenate([[0], rounds]), overall, color=INK, linestyle="--", linewidth=2.0, label="all")
     axes.set_ylabel("mean loss per sample")
-    _finish(axes, "Training loss by true group", 0, int(rounds[-1]))
+    _finish(axes, "Training loss by true group" if len(start) else "Training loss", 0, int(rounds[-1]))
 
 
 def _accuracy(axes: Axes, history: History) -> None:
     rounds = _rounds(history)
+    if not _known(axes, "Test accuracy", history.column("accuracy"), rounds):
+        return
     start = np.array(history.start["group_accuracy"], dtype=float)
-    _group_lines(axes, rounds, np.vstack([start, history.column("group_accuracy")]))
+    if len(start):
+        _group_lines(axes, rounds, np.vstack([start, history.column("group_accuracy")]))
     overall = np.concatenate([[history.start["accuracy"]], history.column("accuracy")])
     axes.plot(np.concatenate([[0], rounds]), overall, color=INK, linestyle="--", linewidth=2.0, label="all")
-    _finish(axes, "Test accuracy by true group", 0, int(rounds[-1]), share=True)
+    _finish(axes, "Test accuracy by true group" if len(start) else "Test accuracy", 0, int(rounds[-1]), share=True)
 
 
 def _identities(axes: Axes, history: History) -> None:
     rounds = _rounds(history)
+    if not _known(axes, "Task identities", history.column("clustering_accuracy"), rounds):
+        return
     every = max(1, len(rounds) // 12)
     axes.plot(
         rounds, history.column("clustering_accuracy"), color=OKABE_ITO[0], marker="o", markersize=4.5,
@@ -269,6 +290,8 @@ def _energy(axes: Axes, history: History) -> None:
 
 def _clipping(axes: Axes, history: History) -> None:
     rounds = _rounds(history)
+    if not _known(axes, "Per-sample gradients cut by clipping", history.column("clipped_fraction"), rounds):
+        return
     axes.fill_between(rounds, history.column("clipped_fraction").astype(float), color=FAINT, alpha=0.5)
     axes.plot(
         rounds, history.column("clipped_fraction"), color=OKABE_ITO[0], marker="o", markersize=4,

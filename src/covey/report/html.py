@@ -92,12 +92,17 @@ def _head(history: History) -> str:
 def _tiles(summary: dict[str, Any]) -> str:
     final, totals, start = summary["final"], summary["totals"], summary["start"]
     users = len(summary["users"])
-    wrong = sum(not user["identity_right"] for user in summary["users"])
+    wrong = sum(user["identity_right"] is False for user in summary["users"])
+    judged = sum(user["identity_right"] is not None for user in summary["users"])
     energy = totals["transmit_energy_j"] + totals["compute_energy_j"]
     tiles = (
         ("Test accuracy", percent(final["accuracy"]), f"{percent(start['accuracy'])} before"),
         ("Training loss", number(final["loss"]), f"{number(start['loss'])} before"),
-        ("Right identities", percent(final["clustering_accuracy"]), f"{wrong} of {users} wrong"),
+        (
+            "Right identities",
+            percent(final["clustering_accuracy"]),
+            f"{wrong} of {users} wrong" if judged else "not known",
+        ),
         (
             "Largest epsilon",
             number(summary["privacy"]["epsilon_max"]["exact"]),

@@ -20,6 +20,7 @@ from covey.report.palette import (
     group_colours,
     group_markers,
     group_of_task,
+    groups_known,
     sign,
 )
 from covey.report.words import count
@@ -123,7 +124,8 @@ def _cut(polygon: Array, direction: Array, limit: float) -> Array:
 def _wrong(history: History, users: UserRecord) -> NDArray[np.bool_]:
     """(U,) whose identity does not belong to their group, under the matching of that round."""
     groups = np.asarray(matching(users.identity, history.groups, history.scenario.network.tasks))
-    return np.asarray(groups[users.identity] != history.groups)
+    known = (users.identity >= 0) & (history.groups >= 0)
+    return np.asarray(known & (groups[users.identity] != history.groups))
 
 
 def _draw_cells(axes: Axes, history: History) -> None:
@@ -160,22 +162,24 @@ def _draw_users(
     axes.add_collection(
         LineCollection(
             list(ends),
-            colors=[colours[groups[task]] for task in users.identity[links]],
+            colors=[colours[groups[task]] if task >= 0 else MUTED for task in users.identity[links]],
             linewidths=1.4 if amount <= LABELLED_USERS else 0.7,
             alpha=0.9 if amount <= 300 else 0.6,
             zorder=1,
         ),
         autolim=False,
     )
-    for task, group in enumerate(groups):
+    shown = [(task, colours[group], markers[group]) for task, group in enumerate(groups)]
+    # Where uploads of real devices are masked, nobody knows their tasks.
+    for task, colour, marker in [*shown, (-1, MUTED, "o")]:
         for mask, filled in (((users.identity == task) & ~served, False), ((users.identity == task) & served, True)):
             axes.scatter(
                 at[mask, 0],
                 at[mask, 1],
                 s=area if filled else 0.8 * area,
-                marker=markers[group],
-                facecolors=colours[group] if filled else "white",
-                edgecolors="black" if filled else colours[group],
+                marker=marker,
+                facecolors=colour if filled else "white",
+                edgecolors="black" if filled else colour,
                 linewidths=(0.6 if filled else 1.1) if amount <= 300 else (0.3 if filled else 0.6),
                 zorder=4 if filled else 3,
                 clip_on=False,
@@ -202,7 +206,7 @@ def _draw_users(
         text = f"b{users.block[user]}"
         width, height = text_size(text, _LABEL_PT)
         spot = placer.place(*_beside_link(start, end, (width + 3.0, height + 3.0))) / points
-        colour = colours[groups[users.identity[user]]]
+        colour = colours[groups[users.identity[user]]] if users.identity[user] >= 0 else MUTED
         axes.text(
             spot[0], spot[1], text, fontsize=_LABEL_PT, ha="center", va="center", zorder=7,
             bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": colour, "linewidth": 0.8},
@@ -257,8 +261,9 @@ def _legend(history: History) -> list[Line2D]:
 
     groups = group_of_task(history)
     colours, markers = group_colours(len(groups)), group_markers(len(groups))
+    known = groups_known(history)
     handles = [
-        mark(f"task {task}, matched to group {group}", markers[group], colours[group], "black")
+        mark(f"task {task}{f', matched to group {group}' if known else ''}", markers[group], colours[group], "black")
         for task, group in list(enumerate(groups))[:LEGEND_TASKS]
     ]
     if len(groups) > LEGEND_TASKS:

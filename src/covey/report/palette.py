@@ -91,11 +91,18 @@ def ink_on(colour: str) -> str:
 
 
 def group_of_task(history: History) -> NDArray[np.int64]:
-    """(K,) the group each task is matched with in the last round; its own number before any round."""
+    """(K,) the group each task is matched with in the last round; its own number before any round, or if unknown."""
     tasks = history.scenario.network.tasks
     if not history.records:
         return np.arange(tasks)
-    return np.asarray(matching(history.records[-1].users.identity, history.groups, tasks))
+    found = np.asarray(matching(history.records[-1].users.identity, history.groups, tasks))
+    return np.where(found < 0, np.arange(tasks), found)
+
+
+def groups_known(history: History) -> bool:
+    """Whether tasks can be matched with true groups."""
+    last = history.records[-1].users.identity if history.records else history.groups
+    return bool(((history.groups >= 0) & (last >= 0)).any())
 
 
 def task_colours(history: History) -> list[str]:

@@ -24,6 +24,8 @@ _NAMED = 8
 def on_learning(history: History, summary: Summary) -> list[str]:
     """How far loss and accuracy came, and which group lags."""
     start, last = history.start, history.records[-1]
+    if math.isnan(last.loss):
+        return ["Devices told neither losses nor accuracies, so how far learning came is not known here."]
     sentences = [
         f"Mean training loss {_moved(start['loss'], last.loss)} from {number(start['loss'])} before the first round to"
         f" {number(last.loss)}, test accuracy {_moved(start['accuracy'], last.accuracy)} from"
@@ -33,10 +35,9 @@ def on_learning(history: History, summary: Summary) -> list[str]:
     known = np.flatnonzero(np.isfinite(accuracy))
     if len(known) > 1:
         sentences.append(_lag(history, summary, int(known[accuracy[known].argmin()]), accuracy))
-    worse = [
-        f"group {group}" for group, (before, after) in enumerate(zip(start["group_loss"], last.group_loss, strict=True))
-        if after > before
-    ]  # fmt: skip
+    # Without known groups there are none to compare.
+    pairs = enumerate(zip(start["group_loss"], last.group_loss, strict=False))
+    worse = [f"group {group}" for group, (before, after) in pairs if after > before]
     if worse:
         sentences.append(f"The loss of {listed(worse)} is higher than before the first round.")
     clipped = [record.clipped_fraction for record in history.records if math.isfinite(record.clipped_fraction)]
@@ -53,7 +54,9 @@ def on_identities(history: History, summary: Summary) -> list[str]:
     users, final = summary["users"], summary["final"]
     if history.scenario.clustering.rule == "oracle":
         return ["Every user was told its true group, so all identities are right by definition."]
-    wrong = [user["user"] for user in users if not user["identity_right"]]
+    if all(user["identity_right"] is None for user in users):
+        return ["The true groups or the tasks of the users are not known here, so how well they were grouped is not."]
+    wrong = [user["user"] for user in users if user["identity_right"] is False]
     sentences = [
         f"{len(users) - len(wrong):,} of {count(len(users), 'user')} ({percent(final['clustering_accuracy'])}) ended"
         " with the identity of their own group, under the matching of tasks to groups that agrees best; the adjusted"
@@ -169,7 +172,7 @@ def _lag(history: History, summary: Summary, group: int, accuracy: np.ndarray[An
     members = [user for user in summary["users"] if user["group"] == group]
     own = float(np.mean([user["served_rounds"] for user in members]))
     mean = float(history.served_rounds.mean())
-    wrong = sum(not user["identity_right"] for user in members)
+    wrong = sum(user["identity_right"] is False for user in members)
     tasks = {task["task"] for task in summary["tasks"] if task["group"] == group}
     guests = sum(user["identity"] in tasks and user["group"] != group for user in summary["users"])
     return (

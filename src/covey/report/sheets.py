@@ -30,6 +30,11 @@ class Sheet:
     words: int = 1
 
 
+def _index(number: int) -> str:
+    """The number of a task or group; a dash where nobody knows it."""
+    return str(number) if number >= 0 else "-"
+
+
 def task_sheet(summary: Summary) -> Sheet:
     """One row per task, with the group it is matched to."""
     return Sheet(
@@ -38,7 +43,7 @@ def task_sheet(summary: Summary) -> Sheet:
         [
             (
                 str(task["task"]),
-                str(task["group"]),
+                _index(task["group"]),
                 str(task["users"]),
                 str(task["served"]),
                 percent(task["accuracy"]),
@@ -62,9 +67,9 @@ def user_sheet(summary: Summary, title: str = "Users after the last round", orde
             (
                 str(user["user"]),
                 str(user["samples"]),
-                str(user["group"]),
-                str(user["identity"]),
-                RIGHT if user["identity_right"] else WRONG,
+                _index(user["group"]),
+                _index(user["identity"]),
+                {True: RIGHT, False: WRONG, None: "-"}[user["identity_right"]],
                 str(user["served_rounds"]),
                 number(user["loss"]),
                 percent(user["accuracy"]),
@@ -97,10 +102,13 @@ def spread_sheet(summary: Summary) -> Sheet:
         ("energy", "energy_j", lambda value: quantity(value, "J")),
     ):
         values = np.array([user[name] for user in users], dtype=float)
+        if np.isnan(values).all():
+            continue
+        values = values[~np.isnan(values)]
         # Only values that occur: interpolating between finite and infinite epsilons has no meaning.
         shares = np.quantile(values, [0.0, 0.1, 0.5, 0.9, 1.0], method="inverted_cdf")
         rows.append((label, *(show(float(value)) for value in shares)))
-    right = sum(user["identity_right"] for user in users)
+    right = sum(user["identity_right"] is True for user in users)
     title = f"Distribution over {len(users):,} users; {right:,} have the right identity"
     return Sheet(title, ("", "smallest", "10 %", "median", "90 %", "largest"), rows)
 

@@ -34,6 +34,10 @@ MASKED_NOTE = (
     "Uploads were masked: stations saw sums per task over all stations and how many users and samples each has, but no"
     " single upload and nobody's task. Stations that lie, and users who send nonsense, are not covered."
 )
+MEASURED_NOTE = (
+    "Losses, accuracies and clipping statistics left the devices as they are: they are NOT protected, and epsilon does"
+    " not cover them. Runs without --metrics do not ask for them."
+)
 BLIND_NOTE = (
     "Stations chose users without their tasks, but saw every upload in the clear: nothing hides tasks or uploads from"
     " them. This is for comparison with masked runs."
@@ -88,6 +92,8 @@ class History:
             notes.append(IDENTITY_NOTES[self.scenario.privacy.identity])
         if self.scenario.clustering.rule == "oracle":
             notes.append("True groups were given to the users (oracle): a reference, not a method.")
+        if self.ledger.measured.any():
+            notes.append(MEASURED_NOTE)
         infeasible = sum(record.noise_infeasible_tasks for record in self.records)
         if infeasible:
             notes.append(
@@ -223,6 +229,7 @@ class History:
             "releases": int(self.ledger.releases.sum()),
             "announcements": int(self.ledger.announcements.sum()),
             "unprotected_announcements": int(self.ledger.unprotected.sum()),
+            "unprotected_measurements": int(self.ledger.measured.sum()),
             "rho_identity_max": float(self.ledger.spent["identity"].max()),
             "refusals": int(self.ledger.refusals.sum()),
         }

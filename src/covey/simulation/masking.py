@@ -39,7 +39,9 @@ def aggregate_masked(
         world.samples[users],
         task,
         decision.plan.station[users],
-        parameters=Parameters(len(users), threshold(world.scenario.security, len(users)), security.minimum, world.tasks, world.weights),
+        parameters=Parameters(
+            len(users), threshold(world.scenario.security, len(users)), security.minimum, world.tasks, world.weights
+        ),
         dropped_before=np.flatnonzero(~intake.accepted).tolist(),
         entropy=SystemEntropy() if world.scenario.privacy.noise == "secure" else SeededEntropy(world.seed),
         run=f"{world.scenario.name}-{world.seed}",

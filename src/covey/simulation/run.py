@@ -13,7 +13,16 @@ from torch import nn
 from covey.association import Policy, get_policy
 from covey.data import UserData, load_dataset, partition
 from covey.errors import ScenarioError
-from covey.learning import Engine, Fleet, Members, Transport, build_model, count_weights, initial_weights, random_identities
+from covey.learning import (
+    Engine,
+    Fleet,
+    Members,
+    Transport,
+    build_model,
+    count_weights,
+    initial_weights,
+    random_identities,
+)
 from covey.privacy import Journal, Ledger, build_noise, charge_lost
 from covey.radio import Channel, ChannelModel, MobilityModel, TraceMobility, build_mobility, place
 from covey.scenario import Scenario, load_scenario

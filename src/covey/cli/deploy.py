@@ -1,0 +1,312 @@
+"""`covey deploy`: prepare devices, start them, and play runs with them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, TaskID
+
+from covey.cli.common import free_folder, interruptible, progress_bar
+from covey.errors import INTERRUPTED, DeployError, ResumeError
+from covey.scenario import load_scenario
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+
+Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random in the run.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario key, e.g. network.users=20. Repeatable."),
+]
+Patience = Annotated[float, typer.Option(min=1.0, help="Seconds that an exchange waits for devices to answer.")]
+Authority = Annotated[
+    Path | None,
+    typer.Option("--ca", help="Certificate of the authority; turns on TLS. Without it nothing is encrypted."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+
+
+@app.command()
+def prepare(
+    scenario: Annotated[str, typer.Argument(help="A preset or a TOML file.")],
+    out: Annotated[Path, typer.Option(help="Folder for the folders of devices and server.")],
+    seed: Seed = 0,
+    set_: Overrides = None,
+) -> None:
+    """Write a folder for every user's device, with its own data, and one for the server.
+
+    Give user-007 to device 7 and to nobody else: it holds data.npz (x, y, test_x, test_y), which may be replaced by the
+    device's own arrays of the same kind.
+    """
+    from covey.deploy.folders import prepare as write_folders
+
+    folders = write_folders(load_scenario(scenario, set_ or []), seed, out)
+    Console().print(f"{len(folders)} devices in [bold]{out}[/]: {folders[0].name} to {folders[-1].name}, and server")
+
+
+@app.command()
+def certificates(
+    out: Annotated[Path, typer.Option(help="Folder for certificates and keys.")],
+    users: Annotated[int, typer.Option(min=1, help="Number of devices that get a key.")],
+    host: Annotated[
+        list[str] | None, typer.Option(help="Name or address of the server; repeatable. 127.0.0.1 and localhost else.")
+    ] = None,
+) -> None:
+    """Make a test authority, the server's certificate, and a key pair for every device's node.
+
+    For trying out TLS and node authentication; a real deployment brings certificates of its own authority.
+    """
+    from covey.deploy.certificates import make_certificates
+
+    written = make_certificates(out, host or ["127.0.0.1", "localhost"], users)
+    Console().print(f"{len(written)} files in [bold]{out}[/]; keep the *.key files secret, each on its own machine")
+
+
+@app.command()
+def server(
+    home: Annotated[Path, typer.Option(help="Folder for Flower's own files (FLWR_HOME).")] = Path("flower"),
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 9092,
+    authority: Authority = None,
+    certificate: Annotated[Path | None, typer.Option(help="The server's certificate.")] = None,
+    key: Annotated[Path | None, typer.Option(help="The server's private key.")] = None,
+    node_keys: Annotated[
+        list[Path] | None, typer.Option("--node-key", help="Public key of a node that may join; repeatable.")
+    ] = None,
+) -> int:
+    """Start the SuperLink, which passes messages between runs and devices, and keep it running until Ctrl-C."""
+    from covey.deploy.processes import Started, Tls, environment, require_flower, superlink_command, write_connection
+
+    require_flower()
+    tls = _server_tls(Tls, authority, certificate, key)
+    if node_keys and tls is None:
+        raise DeployError("--node-key needs TLS, or keys could be replayed; give --ca, --certificate and --key too")
+    home = home.resolve()
+    write_connection(home, f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}", tls)
+    console = Console(stderr=True)
+    with interruptible(), Started(home / "logs", environment(home)) as started:
+        started.start("superlink", superlink_command(host, port, tls, home / "state.db", node_keys=bool(node_keys)))
+        started.wait_for_port("superlink", port, 120.0)
+        for node_key in node_keys or []:
+            done = started.start("register", ["flwr", "supernode", "register", str(node_key), "covey"])
+            if done.wait(120.0) != 0:
+                raise DeployError(f"'{node_key}' could not be registered; see {started.log('register')}")
+        console.print(f"SuperLink on {host}:{port}{'' if tls else ', not encrypted'}; Ctrl-C stops it", highlight=False)
+        try:
+            while True:
+                started.check("superlink")
+                time.sleep(1.0)
+        except KeyboardInterrupt:
+            return 0
+
+
+def _server_tls(kind: Any, authority: Path | None, certificate: Path | None, key: Path | None) -> Any:
+    given = (authority, certificate, key)
+    if not any(given):
+        return None
+    missing = [str(path) for path in given if path is not None and not path.is_file()]
+    if missing or not all(given):
+        what = f"'{missing[0]}' is not there" if missing else "one of them is missing"
+        raise DeployError(f"TLS needs --ca, --certificate and --key, but {what}; see covey deploy certificates")
+    return kind(*(path.resolve() for path in given if path is not None))
+
+
+@app.command()
+def node(
+    folder: Annotated[Path, typer.Argument(help="The device's folder, of covey deploy prepare.")],
+    superlink: Annotated[str, typer.Option(help="Address of the SuperLink, host:port.")] = "127.0.0.1:9092",
+    authority: Authority = None,
+    node_key: Annotated[
+        Path | None, typer.Option(help="The node's private key, where the server asks for one.")
+    ] = None,
+    budget_epsilon: Annotated[
+        float | None, typer.Option(min=0.0, help="Largest epsilon that this device may spend, over all runs.")
+    ] = None,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Let losses and accuracies leave this device; nothing protects them.")
+    ] = False,
+) -> int:
+    """Start a device: its worker, which holds data, noise and ledger, and its SuperNode. Ctrl-C stops both."""
+    from covey.deploy.device import Device
+    from covey.deploy.folders import DeviceFolder
+    from covey.deploy.processes import Tls, environment, free_port, require_flower, supernode_command
+    from covey.deploy.worker import Worker
+
+    require_flower()
+    for path in (authority, node_key):
+        if path is not None and not path.is_file():
+            raise DeployError(f"'{path}' is not there; see covey deploy certificates")
+    opened = DeviceFolder.open(folder)
+    tls = None if authority is None else Tls(authority.resolve())
+    with interruptible(), Worker(Device(opened, budget_epsilon=budget_epsilon, metrics=metrics)) as worker:
+        worker.start()
+        home = opened.private.resolve() / "flwr"
+        home.mkdir(exist_ok=True)
+        command = supernode_command(superlink, free_port(), opened.private, tls, node_key)
+        with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment(home)) as supernode:
+            try:
+                code = supernode.wait()
+            except KeyboardInterrupt:
+                return 0
+            finally:
+                _end(supernode)
+        raise DeployError(f"the SuperNode of user {opened.user} ended with code {code}; its messages are above")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(10.0)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
+@app.command()
+def run(
+    folder: Annotated[
+        Path | None, typer.Argument(help="The server's folder, of covey deploy prepare: PREPARED/server.")
+    ] = None,
+    home: Annotated[Path, typer.Option(help="Flower's folder of covey deploy server.")] = Path("flower"),
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help="Who decides whom to serve; as in covey run.")
+    ] = "greedy",
+    rounds: Annotated[
+        int | None, typer.Option(min=1, help="Rounds to play; the scenario's own when not given.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
+    patience: Patience = 60.0,
+    wait: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for all devices at the start.")] = 180.0,
+    metrics: Annotated[
+        bool, typer.Option("--metrics", help="Ask devices for losses and accuracies, which nothing protects.")
+    ] = False,
+    groups: Annotated[
+        Path | None, typer.Option(help="CSV of true groups (user,group), for measuring how well users were grouped.")
+    ] = None,
+    trace: Annotated[Path | None, typer.Option(help="CSV of measured positions or gains; see docs/deploy.md.")] = None,
+    measure: Annotated[str | None, typer.Option(help="Function that measures gains, as module:function.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that --out holds.")] = False,
+    quiet: Quiet = False,
+) -> int:
+    """Play a run with the devices that are connected to the SuperLink of this machine.
+
+    The run itself is a ServerApp that the SuperLink starts; Ctrl-C here leaves it alone only if it is not
+    waiting for its first round. Results are those of covey run, and incidents.csv.
+    """
+    from covey.deploy.processes import Started, environment, require_flower
+    from covey.deploy.runs import follow, new_run
+    from covey.deploy.server import Settings
+
+    require_flower()
+    if not (home / "config.toml").is_file():
+        raise DeployError(
+            f"'{home}' is no folder of a SuperLink; start one with covey deploy server, or give its --home"
+        )
+    if resume:
+        if out is None:
+            raise ResumeError("--resume needs the folder of the run; add --out FOLDER")
+        total = Settings.read(out).rounds
+    else:
+        if folder is None or not (folder / "seed.json").is_file():
+            raise DeployError("give the server's folder of covey deploy prepare, as in: covey deploy run site/server")
+        scenario = load_scenario(folder / "scenario.toml")
+        seed = int(json.loads((folder / "seed.json").read_text(encoding="utf-8"))["seed"])
+        total = rounds or scenario.training.rounds
+        out = out or free_folder(f"deploy-{scenario.name}-{Path(policy).stem}-seed{seed}", "deploy.json")
+        new_run(
+            scenario, out, overwrite=overwrite, seed=seed, policy=policy, rounds=total, patience_s=patience,
+            wait_s=wait, metrics=metrics, groups=_full(groups), trace=_full(trace), hook=measure or "",
+        )  # fmt: skip
+        _put_policy(policy, scenario, out, Console(stderr=True, quiet=quiet))
+    home = home.resolve()
+    with Started(home / "logs", environment(home)) as started:
+        return _followed(lambda show: follow(started, out, show), out, total, quiet)
+
+
+def _full(path: Path | None) -> str:
+    return "" if path is None else str(path.resolve())
+
+
+def _put_policy(name: str, scenario: Any, folder: Path, console: Console) -> None:
+    """Put a learned policy beside the run; references are known by name alone."""
+    from covey.cli.run import _policy
+    from covey.deploy.server import POLICY
+    from covey.learners import LearnedPolicy
+
+    decides = _policy(name, scenario, None, console)
+    if isinstance(decides, LearnedPolicy):
+        decides.save(folder / POLICY)
+
+
+@app.command()
+def demo(
+    scenario: Annotated[
+        str | None, typer.Argument(help="A preset or a TOML file; five users on digits when not given.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds to play.")] = None,
+    policy: Annotated[
+        str, typer.Option("--policy", "-p", help="Who decides whom to serve; as in covey run.")
+    ] = "greedy",
+    seed: Seed = 0,
+    security: Annotated[str | None, typer.Option(help="none or masked; short for security.mode.")] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt everything and admit known nodes only.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
+    patience: Patience = 120.0,
+    set_: Overrides = None,
+    quiet: Quiet = False,
+) -> int:
+    """Start a SuperLink and a device for every user on this machine, play a run with them, and stop them all.
+
+    All are separate processes that talk over the loopback interface. The deployment is in the folder `site` beside the
+    results: data, ledgers and logs of every device.
+    """
+    from covey.deploy.demo import DEMO_OVERRIDES, Site
+    from covey.deploy.demo import demo as play_demo
+
+    overrides = [*(set_ or ()), *([f"security.mode={security}"] if security is not None else [])]
+    chosen = load_scenario(scenario, overrides) if scenario else load_scenario("quick", [*DEMO_OVERRIDES, *overrides])
+    out = out or free_folder(f"deploy-{chosen.name}-{policy}-seed{seed}", "deploy.json")
+    site = Site((out / "site").resolve(), chosen, seed, tls)
+    site.make()
+    total = rounds or chosen.training.rounds
+
+    def play(show: Any) -> None:
+        play_demo(
+            site, out, policy=policy, rounds=rounds, patience_s=patience, on_progress=show,
+            say=lambda text: show({"phase": text}),
+        )  # fmt: skip
+
+    return _followed(play, out, total, quiet)
+
+
+def _followed(play: Any, out: Path, total: int, quiet: bool) -> int:
+    """Play with a progress bar; says where the results are, or how to go on."""
+    notes = Console(stderr=True, quiet=quiet)
+    try:
+        with interruptible(), progress_bar(notes) as progress:
+            bar = progress.add_task("deployment", total=total, now="")
+            play(lambda said: _show(progress, bar, said))
+    except KeyboardInterrupt:
+        command = f"covey deploy run --resume --out {shlex.quote(str(out))}"
+        notes.print(f"Interrupted; what was finished is saved. Where the devices still run, go on with: {command}")
+        return INTERRUPTED
+    Console(quiet=quiet).print(
+        f"Results in [bold]{out}[/]: open {out / 'report.html'}", highlight=False, soft_wrap=True
+    )
+    return 0
+
+
+def _show(progress: Progress, bar: TaskID, said: dict[str, Any]) -> None:
+    now = str(said.get("phase", ""))
+    if "joined" in said:
+        loss = said.get("loss")
+        now = f"served {said['served']}, joined {said['joined']}, {said['seconds']:.0f} s a round"
+        now = f"loss {loss:.2f}, {now}" if loss is not None else now
+    progress.update(bar, completed=said.get("round", 0), now=now)

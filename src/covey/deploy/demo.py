@@ -1,0 +1,135 @@
+"""A whole deployment on this machine: a SuperLink, a SuperNode for every user, and a run, as separate processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from covey.deploy.certificates import make_certificates
+from covey.deploy.folders import prepare
+from covey.deploy.processes import (
+    Started,
+    Tls,
+    environment,
+    free_port,
+    last_line,
+    require_flower,
+    superlink_command,
+    write_connection,
+)
+from covey.deploy.runs import follow, new_run
+from covey.errors import DeployError
+from covey.scenario import Scenario
+
+#: Makes the `quick` scenario small enough for a laptop: five users, two stations, two tasks.
+DEMO_OVERRIDES = [
+    "name=demo",
+    "description=Five users, two stations and two tasks on scikit-learn's digits.",
+    "network.users=5",
+    "network.stations=2",
+    "network.tasks=2",
+    "network.tasks_per_station=2",
+    "network.blocks=3",
+    "data.mixes=[{0=2,1=1,2=1},{5=2,6=1,7=1}]",
+    "training.rounds=10",
+]
+_START_S = 180.0
+
+
+@dataclass(frozen=True)
+class Site:
+    """A deployment on this machine under `folder`: prepared devices, certificates if any, logs, FLWR_HOME."""
+
+    folder: Path
+    scenario: Scenario
+    seed: int = 0
+    tls: bool = False
+
+    @property
+    def groups(self) -> Path:
+        """The true groups, for measurement."""
+        return self.folder / "server" / "groups.csv"
+
+    def device(self, user: int) -> Path:
+        """The folder of a user's device."""
+        return self.folder / f"user-{user:03d}"
+
+    @property
+    def certificates(self) -> Tls | None:
+        """The SuperLink's certificates."""
+        where = self.folder / "certificates"
+        return Tls(where / "ca.crt", where / "server.crt", where / "server.key") if self.tls else None
+
+    def make(self) -> None:
+        """Write all folders."""
+        prepare(self.scenario, self.seed, self.folder)
+        if self.tls:
+            make_certificates(self.folder / "certificates", ["127.0.0.1", "localhost"], self.scenario.network.users)
+
+    def processes(self) -> Started:
+        """An empty set of processes of this site."""
+        return Started(self.folder / "logs", environment(self.folder / "flwr"))
+
+    def start_superlink(self, started: Started) -> str:
+        """Start the SuperLink and return its address when it listens."""
+        port = free_port()
+        address = f"127.0.0.1:{port}"
+        write_connection(self.folder / "flwr", address, self.certificates)
+        started.start("superlink", superlink_command("127.0.0.1", port, self.certificates, None, node_keys=self.tls))
+        started.wait_for_port("superlink", port, _START_S)
+        if self.tls:
+            self.register(started)
+        return address
+
+    def register(self, started: Started) -> None:
+        """Tell the SuperLink which node keys belong to the deployment."""
+        for user in range(self.scenario.network.users):
+            key = self.folder / "certificates" / f"user-{user:03d}.pub"
+            name = f"register-{user:03d}"
+            started.start(name, ["flwr", "supernode", "register", str(key), "covey"]).wait(_START_S)
+            if started.processes.pop(name).returncode != 0:
+                raise DeployError(f"the key of user {user} could not be registered: {last_line(started.log(name))}")
+
+    def start_node(self, started: Started, user: int, address: str, *more: str) -> subprocess.Popen[bytes]:
+        """Start a user's device."""
+        command = [
+            sys.executable, "-m", "covey", "deploy", "node", str(self.device(user)),
+            "--superlink", address, "--metrics",
+        ]  # fmt: skip
+        if self.tls:
+            where = self.folder / "certificates"
+            command += ["--ca", str(where / "ca.crt"), "--node-key", str(where / f"user-{user:03d}.key")]
+        return started.start(f"user-{user:03d}", [*command, *more])
+
+
+def demo(
+    site: Site,
+    out: Path,
+    *,
+    policy: str,
+    rounds: int | None,
+    patience_s: float,
+    say: Callable[[str], None],
+    on_progress: Callable[[dict[str, Any]], None],
+    overwrite: bool = False,
+) -> None:
+    """Play a run with real processes on this machine and stop them all, whatever happens."""
+    require_flower()
+    new_run(
+        site.scenario, out, overwrite=overwrite, seed=site.seed, policy=policy,
+        rounds=rounds or site.scenario.training.rounds, patience_s=patience_s, wait_s=600.0, metrics=True,
+        groups=str(site.groups.resolve()),
+    )  # fmt: skip
+    users: Sequence[int] = range(site.scenario.network.users)
+    with site.processes() as started:
+        say("starting the SuperLink")
+        address = site.start_superlink(started)
+        say(f"starting {len(users)} devices")
+        for user in users:
+            site.start_node(started, user, address)
+        say("starting the run")
+        follow(started, out, on_progress)

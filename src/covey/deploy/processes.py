@@ -1,0 +1,209 @@
+"""Flower's processes: how they are started, watched and stopped.
+
+Everything runs with an own FLWR_HOME, without telemetry, update check or installation of dependencies. Each process
+leads a group of its own, so that what it starts ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata, resources
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import tomli_w
+
+from covey.errors import DeployError
+
+_STOP_S = 10.0
+_APP_FILES = ("__init__.py", "client.py", "server.py", "wire.py")
+
+
+@dataclass(frozen=True)
+class Tls:
+    """Certificates: of the authority, and for the SuperLink its own certificate and key."""
+
+    authority: Path
+    certificate: Path | None = None
+    key: Path | None = None
+
+
+def require_flower() -> None:
+    """Say how to get Flower where it is missing."""
+    try:
+        metadata.version("flwr")
+    except metadata.PackageNotFoundError:
+        raise DeployError("Flower is not installed; install it with: pip install 'covey[flower]'") from None
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The environment of every process of Flower's."""
+    scripts = str(Path(sys.executable).parent)
+    return os.environ | {
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+        "PATH": scripts + os.pathsep + os.environ.get("PATH", ""),
+    }
+
+
+def superlink_command(host: str, port: int, tls: Tls | None, database: Path | None, *, node_keys: bool) -> list[str]:
+    """The command of a SuperLink."""
+    command = [
+        "flower-superlink", "--host", host, "--port", str(port), "--isolation", "subprocess",
+        "--disable-runtime-dependency-installation",
+    ]  # fmt: skip
+    if tls is None:
+        command.append("--insecure")
+    else:
+        given = (("--ssl-ca-certfile", tls.authority), ("--ssl-certfile", tls.certificate), ("--ssl-keyfile", tls.key))
+        command += [part for name, path in given for part in (name, str(path))]
+    if node_keys:
+        command.append("--enable-supernode-auth")
+    return command + (["--database", str(database)] if database is not None else [])
+
+
+def supernode_command(address: str, port: int, private: Path, tls: Tls | None, node_key: Path | None) -> list[str]:
+    """The command of a SuperNode whose ClientApp talks to the worker of the device with this private folder."""
+    command = [
+        "flower-supernode", "--superlink", address, "--host", "127.0.0.1", "--port", str(port),
+        "--isolation", "subprocess", "--node-config", f"covey-folder={json.dumps(str(private.resolve()))}",
+    ]  # fmt: skip
+    command += ["--insecure"] if tls is None else ["--root-certificates", str(tls.authority)]
+    return command + (["--auth-supernode-private-key", str(node_key)] if node_key is not None else [])
+
+
+def write_app(folder: Path) -> Path:
+    """Write the Flower app to an empty `folder`."""
+    source = resources.files("covey.deploy") / "app"
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "covey_app").mkdir(parents=True)
+    (folder / "pyproject.toml").write_bytes((source / "pyproject.toml").read_bytes())
+    for name in _APP_FILES:
+        (folder / "covey_app" / name).write_bytes((source / name).read_bytes())
+    return folder
+
+
+def write_connection(home: Path, address: str, tls: Tls | None) -> None:
+    """Write the config.toml by which Flower's own command finds the SuperLink, under the name `covey`."""
+    home.mkdir(parents=True, exist_ok=True)
+    connection: dict[str, object] = {"address": address, "insecure": tls is None}
+    if tls is not None:
+        connection["root-certificates"] = str(tls.authority.resolve())
+    content = {"superlink": {"default": "covey", "covey": connection}}
+    (home / "config.toml").write_bytes(tomli_w.dumps(content).encode())
+
+
+def submit_command(app: Path, run_folder: Path) -> list[str]:
+    """The command that starts the run in `run_folder` and ends with it."""
+    return [
+        "flwr",
+        "run",
+        str(app),
+        "covey",
+        "--stream",
+        "--run-config",
+        f"folder={json.dumps(str(run_folder.resolve()))}",
+    ]
+
+
+def free_port() -> int:
+    """A port on this machine that nobody uses now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Started:
+    """Processes that are ended, whatever happens, when the block is left; outputs go to files in `logs`."""
+
+    def __init__(self, logs: Path, surroundings: Mapping[str, str]) -> None:
+        self._logs, self._environment = logs, dict(surroundings)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        logs.mkdir(parents=True, exist_ok=True)
+
+    def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
+        """Start a process in a group of its own."""
+        with open(self.log(name), "ab") as log:
+            process = subprocess.Popen(
+                list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment,
+                start_new_session=True,
+            )  # fmt: skip
+        self.processes[name] = process
+        return process
+
+    def log(self, name: str) -> Path:
+        """Where the output of a process goes."""
+        return self._logs / f"{name}.log"
+
+    def wait_for_port(self, name: str, port: int, wait_s: float) -> None:
+        """Wait until a process listens; an error says what it printed last."""
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            self.check(name)
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+                return
+            time.sleep(0.2)
+        raise DeployError(f"'{name}' does not listen on port {port} after {wait_s:g} s; see {self.log(name)}")
+
+    def check(self, name: str) -> None:
+        """An error when a process that should run has ended."""
+        code = self.processes[name].poll()
+        if code is not None:
+            raise DeployError(f"'{name}' ended with code {code}: {last_line(self.log(name))}; see {self.log(name)}")
+
+    def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
+        """End a process and all that it started."""
+        process = self.processes.pop(name)
+        _signal(process, how)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_S)
+        _signal(process, signal.SIGKILL)
+        process.wait()
+
+    def close(self) -> None:
+        """End everything."""
+        for process in self.processes.values():
+            _signal(process, signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_S
+        for process in self.processes.values():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.1, deadline - time.monotonic()))
+        for process in self.processes.values():
+            _signal(process, signal.SIGKILL)
+            process.wait()
+        self.processes = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def last_line(path: Path) -> str:
+    """The last line of a log that says something."""
+    with contextlib.suppress(OSError):
+        lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
+        return next((line for line in reversed(lines) if line), "it printed nothing")
+    return "it printed nothing"
+
+
+def _signal(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
+    """Send a signal to the group that a process leads, also when the process itself has ended."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, how)

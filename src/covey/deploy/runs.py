@@ -1,0 +1,95 @@
+"""Starting a deployed run at a SuperLink and following it to its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from covey.deploy.processes import Started, last_line, submit_command, write_app
+from covey.deploy.server import OUTCOME, POLICY, PROGRESS, Settings, check_deployable
+from covey.errors import EXIT_CODES, CoveyError, DeployError, ResumeError
+from covey.privacy import JOURNAL
+from covey.scenario import Scenario, dump_scenario
+from covey.simulation.storage import CHECKPOINT, prepare_folder, write_atomically
+
+#: How long a run may take from being submitted to its first sign of life.
+_FIRST_SIGN_S = 300.0
+
+
+def new_run(scenario: Scenario, folder: Path, *, overwrite: bool = False, **settings: Any) -> Settings:
+    """Write the settings of a new run to `folder`; `settings` are those of `Settings`, but for its name."""
+    check_deployable(scenario)
+    prepare_folder(folder, overwrite=overwrite)
+    for old in (CHECKPOINT, PROGRESS, OUTCOME, JOURNAL, POLICY):
+        (folder / old).unlink(missing_ok=True)
+    chosen = Settings(run=secrets.token_hex(8), **settings)
+    write_atomically(folder / "scenario.toml", dump_scenario(scenario).encode())
+    chosen.write(folder)
+    return chosen
+
+
+def follow(started: Started, folder: Path, on_progress: Callable[[dict[str, Any]], None]) -> None:
+    """Submit the run of `folder`, report its progress, and return when it is done; an error says why it is not."""
+    busy = _read(folder / PROGRESS)
+    if busy and not (folder / OUTCOME).exists() and _alive(int(busy.get("pid", 0))):
+        raise ResumeError(f"'{folder}' is being played by process {busy['pid']}; wait for it, or end it first")
+    (folder / PROGRESS).unlink(missing_ok=True)
+    (folder / OUTCOME).unlink(missing_ok=True)
+    name = "flwr-run"
+    submitted = started.start(name, submit_command(write_app(folder / ".app"), folder))
+    shown, began = "", time.monotonic()
+    while True:
+        progress, outcome = _read(folder / PROGRESS), _read(folder / OUTCOME)
+        if progress and json.dumps(progress) != shown:
+            shown = json.dumps(progress)
+            on_progress(progress)
+        if outcome:
+            if outcome.get("status") == "done":
+                return
+            raise _error(outcome)
+        if progress and not _alive(int(progress["pid"])) and not (folder / OUTCOME).exists():
+            raise DeployError(
+                f"the server app ended in the middle of the run; go on with: covey deploy run --resume --out {folder}"
+            )
+        if not progress and submitted.poll() not in (None, 0):
+            raise DeployError(f"the run could not be started: {last_line(started.log(name))}; see {started.log(name)}")
+        if not progress and time.monotonic() - began > _FIRST_SIGN_S:
+            raise DeployError(f"the run gives no sign of life after {_FIRST_SIGN_S:g} s; see {started.log(name)}")
+        time.sleep(0.2)
+
+
+def _error(outcome: dict[str, Any]) -> CoveyError:
+    """The error that ended the run, with its own exit code."""
+    error = DeployError(str(outcome.get("error", "the run failed")))
+    code = outcome.get("exit_code", 1)
+    error.exit_code = code if code in EXIT_CODES else 1
+    return error
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+    except (OSError, ValueError):
+        return {}
+
+
+def _alive(process: int) -> bool:
+    """Whether a process of this machine runs; ended ones that nobody has asked about yet do not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        return state not in ("Z", "X")
+    except (OSError, IndexError):
+        pass
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not Path("/proc/self").exists()

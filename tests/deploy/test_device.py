@@ -1,0 +1,196 @@
+"""One device: what it answers, what it charges, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.deploy.near import NearCourier, make_devices, open_devices, small
+
+from covey.deploy import Device, DeviceFleet
+from covey.deploy.app.wire import Packet
+from covey.errors import DataError, OutputError
+from covey.privacy import Ledger, read_journal, release_rho
+
+
+class Recorder(NearCourier):
+    """Keeps the requests."""
+
+
+def request_for(devices: dict[int, Device], **changes: object) -> Packet:
+    """A training request of round 1 to user 0, as the fleet makes it."""
+    scenario = devices[0].scenario
+    courier = Recorder({})
+    fleet = DeviceFleet(courier, scenario, "run")
+    rng = np.random.default_rng(0)
+    models = rng.normal(size=(scenario.network.tasks, devices[0].weights)).astype(np.float32)
+    fleet.publish(models, np.zeros_like(models))
+    header = {
+        "task": 0, "station": 0, "block": 0, "clip": 1.0, "noise": 20.0, "learning_rate": 0.1, "batch": 0,
+        "purpose": "noise", "metrics": False,
+    }  # fmt: skip
+    packet = fleet._request("train", 0, header, {})  # type: ignore[arg-type]
+    return replace(packet, header=packet.header | changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def devices(tmp_path: Path) -> dict[int, Device]:
+    return make_devices(small("privacy.noise=secure"), 0, tmp_path)
+
+
+def again(tmp_path: Path, **settings: object) -> dict[int, Device]:
+    """The same devices after a restart."""
+    return open_devices(tmp_path, 5, **settings)
+
+
+def test_the_same_request_gets_the_same_bytes_and_is_charged_once(devices: dict[int, Device], tmp_path: Path) -> None:
+    request = request_for(devices)
+    first = devices[0].answer(request)
+    assert first.header["status"] == "ok"
+    cost = float(release_rho(np.array([1.0]), np.array([20.0]), "replace_one")[0])
+    assert devices[0].state.ledger.rho[0] == pytest.approx(cost)
+    # Also after a restart, and when the server's mirror has grown in between.
+    restarted = again(tmp_path)[0]
+    second = restarted.answer(replace(request, header=request.header | {"spent_gradient": cost}))
+    assert second.arrays == first.arrays
+    assert restarted.state.ledger.rho[0] == pytest.approx(cost)
+
+
+def test_another_request_of_an_answered_round_is_refused_and_costs_nothing(devices: dict[int, Device]) -> None:
+    device = devices[0]
+    device.answer(request_for(devices))
+    spent = device.state.ledger.rho[0]
+    for change in ({"noise": 30.0}, {"clip": 0.5}, {"task": 1}, {"learning_rate": 0.2}):
+        answer = device.answer(request_for(devices, **change))
+        assert answer.header["status"] == "answered"
+        assert not answer.arrays
+    assert device.state.ledger.rho[0] == spent
+
+
+def test_a_round_that_is_over_is_refused(devices: dict[int, Device]) -> None:
+    device = devices[0]
+    assert device.answer(request_for(devices, round=4)).header["status"] == "ok"
+    assert device.answer(request_for(devices, round=3)).header["status"] == "stale"
+    assert device.answer(request_for(devices, round=3, run="another")).header["status"] == "ok"
+    assert device.answer(request_for(devices, round=3)).header["status"] == "stale"
+
+
+def test_a_charge_is_on_disk_before_anything_leaves(
+    devices: dict[int, Device], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = devices[0]
+    journal = device.folder.private / "ledger.jsonl"
+    work = device._work
+
+    def crash(*given: object) -> object:
+        assert len(read_journal(journal)) == 1
+        raise RuntimeError("power cut")
+
+    monkeypatch.setattr(work, "train", crash)
+    assert device.answer(request_for(devices)).header["status"] == "failed"
+    # What might have left is charged; the next attempt is a release of its own.
+    monkeypatch.undo()
+    assert device.answer(request_for(devices)).header["status"] == "ok"
+    assert len(read_journal(journal)) == 2
+
+
+def test_an_empty_budget_refuses_and_nothing_leaves(devices: dict[int, Device], tmp_path: Path) -> None:
+    poor = again(tmp_path, budget_epsilon=0.01)[0]
+    answer = poor.answer(request_for(devices, noise=5.0))
+    assert answer.header["status"] == "refused"
+    assert not answer.arrays
+    assert poor.state.ledger.rho[0] == 0
+    assert poor.state.ledger.refusals[0] == 1
+    assert again(tmp_path, budget_epsilon=0.01)[0].state.ledger.refusals[0] == 1
+
+
+def test_a_device_that_comes_back_with_an_older_state_takes_the_larger_total(
+    devices: dict[int, Device], tmp_path: Path
+) -> None:
+    device = devices[0]
+    answer = device.answer(request_for(devices, spent_gradient=0.7, spent_identity=0.1))
+    cost = float(release_rho(np.array([1.0]), np.array([20.0]), "replace_one")[0])
+    assert answer.header["spent_gradient"] == pytest.approx(0.7 + cost)
+    assert answer.header["spent_identity"] == pytest.approx(0.1)
+    assert again(tmp_path)[0].state.ledger.rho[0] == pytest.approx(0.8 + cost)
+    # A server that knows less does not lower it.
+    device.answer(request_for(devices, round=1))
+    assert device.state.ledger.spent["gradient"][0] == pytest.approx(0.7 + 2 * cost)
+
+
+def test_noise_below_the_devices_own_floor_is_refused(devices: dict[int, Device]) -> None:
+    for noise in (0.0, 1e-3, float("nan"), -1.0):
+        answer = devices[0].answer(request_for(devices, noise=noise))
+        assert answer.header["status"] == "noise"
+    assert devices[0].state.ledger.rho[0] == 0
+
+
+def test_losses_leave_only_with_the_owners_consent(devices: dict[int, Device], tmp_path: Path) -> None:
+    asked = {"kind": "evaluate", "metrics": True}
+    assert devices[0].answer(request_for(devices, **asked)).header["status"] == "metrics"
+    assert "mean_norm" not in devices[0].answer(request_for(devices, metrics=True)).header
+    open_minded = again(tmp_path, metrics=True)[0]
+    told = open_minded.answer(request_for(devices, **asked))
+    assert told.header["status"] == "ok"
+    assert open_minded.state.ledger.measured[0] == 1
+
+
+def test_models_that_are_missing_are_asked_for(devices: dict[int, Device]) -> None:
+    bare = replace(request_for(devices), arrays={})
+    assert devices[0].answer(bare).header["status"] == "models"
+    assert devices[0].answer(request_for(devices)).header["status"] == "ok"
+
+
+def test_nonsense_gets_a_status_and_changes_nothing(devices: dict[int, Device]) -> None:
+    good = request_for(devices)
+    broken = {
+        "stranger": replace(good, header=good.header | {"user": 3}),
+        "unknown": replace(good, header=good.header | {"kind": "format the disk"}),
+        "failed": replace(good, arrays=good.arrays | {"model-1/weights": ("float32", (3,), bytes(12))}),
+    }
+    for status, packet in broken.items():
+        assert devices[0].answer(packet).header["status"] == status
+    assert devices[0].answer(Packet({"kind": "train"})).header["status"] == "failed"
+    assert devices[0].state.ledger.rho[0] == 0
+
+
+def test_announced_identities_are_charged_and_raw_ones_are_labelled(tmp_path: Path) -> None:
+    raw = make_devices(small(), 0, tmp_path / "raw")
+    asked = {"kind": "identify", "round": 1, "rule": "gradient_loss", "similarity_weight": 0.2, "batch": 0}
+    assert raw[0].answer(request_for(raw, **asked)).header["identity"] in (0, 1)
+    assert raw[0].state.ledger.unprotected[0] == 1
+    assert raw[0].state.ledger.rho[0] == 0
+    noisy = make_devices(small("privacy.identity=noisy_max"), 0, tmp_path / "noisy")
+    told = noisy[0].answer(request_for(noisy, kind="announce", round=1, similarity_weight=0.2))
+    assert told.header["identity"] in (0, 1)
+    assert noisy[0].state.ledger.spent["identity"][0] == pytest.approx(0.02)
+
+
+def test_a_damaged_journal_stops_the_device(devices: dict[int, Device], tmp_path: Path) -> None:
+    devices[0].answer(request_for(devices))
+    journal = devices[0].folder.private / "ledger.jsonl"
+    journal.write_bytes(b"rubbish\n" + journal.read_bytes())
+    with pytest.raises(DataError, match="what this device has spent is not known"):
+        again(tmp_path)
+
+
+def test_wrong_data_are_named(tmp_path: Path) -> None:
+    devices = make_devices(small(), 0, tmp_path)
+    path = devices[0].folder.path / "data.npz"
+    np.savez(path, x=np.zeros((2, 1, 8, 8)), y=np.zeros(2, int), test_x=np.zeros((1, 1, 8, 8)), test_y=np.zeros(1, int))
+    with pytest.raises(DataError, match="x must be float32"):
+        again(tmp_path)
+    path.unlink()
+    with pytest.raises(DataError, match="cannot be read"):
+        again(tmp_path)
+    with pytest.raises(OutputError, match="already holds a deployment"):
+        make_devices(small(), 0, tmp_path)
+
+
+def test_mirror_of_the_server_is_raised_to_the_devices_total() -> None:
+    ledger = Ledger(3)
+    ledger.charge([0, 1, 2], 0.5)
+    raised = ledger.raise_to({"gradient": np.array([np.nan, 0.2, 0.9])})
+    np.testing.assert_allclose(raised.rho, [0.5, 0.5, 0.9])

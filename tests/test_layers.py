@@ -23,6 +23,18 @@ ALLOWED: dict[str, set[str]] = {
     "environment": BASE | {"radio", "allocation", "learning", "data", "association", "simulation"},
     "learners": BASE | {"environment", "association", "data", "simulation"},
     "evaluation": BASE | {"environment", "learners", "association", "data", "learning", "simulation", "theory"},
+    "deploy": BASE
+    | {
+        "association",
+        "data",
+        "learners",
+        "learning",
+        "privacy",
+        "radio",
+        "report",
+        "security",
+        "simulation",
+    },
     "figures": BASE
     | {
         "environment",

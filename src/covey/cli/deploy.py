@@ -197,8 +197,8 @@ def run(
 ) -> int:
     """Play a run with the devices that are connected to the SuperLink of this machine.
 
-    The run itself is a ServerApp that the SuperLink starts; Ctrl-C here leaves it alone only if it is not
-    waiting for its first round. Results are those of covey run, and incidents.csv.
+    The run itself is a ServerApp that the SuperLink starts on this machine; Ctrl-C ends it, and --resume goes on after the
+    last complete round. Results are those of covey run, and incidents.csv.
     """
     from covey.deploy.processes import Started, environment, require_flower
     from covey.deploy.runs import follow, new_run
@@ -238,7 +238,7 @@ def _put_policy(name: str, scenario: Any, folder: Path, console: Console) -> Non
     """Put a learned policy beside the run; references are known by name alone."""
     from covey.cli.run import _policy
     from covey.deploy.server import POLICY
-    from covey.learners import LearnedPolicy
+    from covey.learners.policy import LearnedPolicy
 
     decides = _policy(name, scenario, None, console)
     if isinstance(decides, LearnedPolicy):

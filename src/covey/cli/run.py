@@ -17,6 +17,7 @@ from covey.learners.library import ALGORITHMS, policy_or_train
 from covey.learners.policy import LearnedPolicy, load_policy
 from covey.learners.storage import POLICY
 from covey.privacy import JOURNAL, Journal
+from covey.radio import channel_and_mobility
 from covey.report import summary_table, write_report
 from covey.scenario import PRESETS, dump_scenario, load_scenario
 from covey.scenario.schema import Scenario
@@ -31,6 +32,8 @@ from covey.simulation.storage import (
     write_atomically,
     write_results,
 )
+
+TRACE = "trace.csv"
 
 
 def run(
@@ -69,6 +72,13 @@ def run(
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that compute for the users; results do not depend on it.")
     ] = None,
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            help="CSV of measured positions (round,user,x_m,y_m) or gains (round,user,station,gain_db), in place of the"
+            " scenario's."
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that --out holds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead of tables.")] = False,
@@ -102,12 +112,20 @@ def run(
     else:
         chosen = load_scenario(scenario, overrides)
         folder = out if out is not None else free_folder(f"{chosen.name}-{_short(policy)}-seed{seed}", CHECKPOINT)
+    if resume and trace is not None:
+        raise ResumeError("--trace cannot change a run that is being resumed; start a new one without --resume")
+    # The folder keeps its own copy, so that a resumed run sees the same network.
+    kept = folder / TRACE
+    measured = kept if resume and kept.is_file() else trace
+    channel, mobility = channel_and_mobility(chosen, seed, "" if measured is None else str(measured))
     decides = _policy(policy, chosen, folder / POLICY if resume else None, notes)
     with Simulation(
         chosen,
         decides,
         rounds=rounds,
         seed=seed,
+        channel=channel,
+        mobility=mobility,
         workers=workers or _sensible_workers(chosen),
         journal=Journal(folder / JOURNAL),
     ) as simulation:
@@ -121,6 +139,9 @@ def run(
                     prepare_folder(folder, overwrite=overwrite)
                     (folder / JOURNAL).unlink(missing_ok=True)
                     write_atomically(folder / "scenario.toml", dump_scenario(chosen).encode())
+                    kept.unlink(missing_ok=True)
+                    if trace is not None:
+                        write_atomically(kept, trace.read_bytes())
                     if isinstance(decides, LearnedPolicy):
                         decides.save(folder / POLICY)
                     save_checkpoint(simulation, folder)

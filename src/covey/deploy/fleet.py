@@ -226,7 +226,7 @@ class DeviceFleet:
 
     def spent(self) -> Mapping[str, Floats]:
         """What devices said they have spent in all, over all runs."""
-        return self._spent
+        return {str(kind): values for kind, values in self._spent.items()}
 
     def close(self) -> None:
         """Nothing is open: devices go on waiting for the next run."""

@@ -13,6 +13,7 @@ from covey.security import (
     Aggregator,
     Client,
     CostRecord,
+    Entropy,
     Envelope,
     MaskedSums,
     MaskedUpload,
@@ -61,9 +62,9 @@ class MaskedDevice:
             int(header["session_users"]), int(header["threshold"]), security.minimum, device.tasks, device.weights
         )
         self._session = Session(parameters, str(header["run"]), int(header["round"]))
-        entropy = SystemEntropy()
+        entropy: Entropy = SystemEntropy()
         if device.scenario.privacy.noise != "secure":
-            entropy = SeededEntropy(device.folder.seed).child(int(header["round"]), device.user)  # type: ignore[assignment]
+            entropy = SeededEntropy(device.folder.seed).child(int(header["round"]), device.user)
         index = int(header["index"])
         self._client = Client(self._session, index, device.task_of(request), entropy)
         keys = self._client.advertise()
@@ -158,7 +159,7 @@ class MaskedRound:
         for user in sorted(sent):
             try:
                 words = numbers(sent[user], "upload/words")
-                upload = MaskedUpload(index[user], np.asarray(words))  # type: ignore[arg-type]
+                upload = MaskedUpload(index[user], np.asarray(words))
                 self._aggregators[self._station[index[user]]].receive(upload)
             except (KeyError, ValueError, SecurityError):
                 continue

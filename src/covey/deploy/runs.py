@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -40,6 +41,17 @@ def follow(started: Started, folder: Path, on_progress: Callable[[dict[str, Any]
         raise ResumeError(f"'{folder}' is being played by process {busy['pid']}; wait for it, or end it first")
     (folder / PROGRESS).unlink(missing_ok=True)
     (folder / OUTCOME).unlink(missing_ok=True)
+    try:
+        _watch(started, folder, on_progress)
+    except KeyboardInterrupt:
+        # The server app is not a child of this process, but of the SuperLink.
+        process = int(_read(folder / PROGRESS).get("pid", 0))
+        if process and not (folder / OUTCOME).exists() and _alive(process):
+            os.kill(process, signal.SIGTERM)
+        raise
+
+
+def _watch(started: Started, folder: Path, on_progress: Callable[[dict[str, Any]], None]) -> None:
     name = "flwr-run"
     submitted = started.start(name, submit_command(write_app(folder / ".app"), folder))
     shown, began = "", time.monotonic()

@@ -174,4 +174,6 @@ def _legend(history: History, colours: list[str]) -> list[Patch]:
     ]
     if len(groups) > _LEGEND_TASKS:
         handles.append(Patch(facecolor="none", label=f"and {len(groups) - _LEGEND_TASKS} more tasks"))
+    if any((record.users.identity < 0).any() for record in history.records):
+        handles.append(Patch(facecolor=MUTED, label="task not known"))
     return [*handles, Patch(facecolor=_FREE, edgecolor=FAINT, label="free")]

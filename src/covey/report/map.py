@@ -74,7 +74,9 @@ def draw_map(history: History, round: int = -1) -> Figure:
             facts = [
                 f"{record.served} of {len(history.samples)} users served",
                 count(record.violators, "violating user"),
-                count(int(wrong.sum()), "wrong identity", "wrong identities"),
+                count(int(wrong.sum()), "wrong identity", "wrong identities")
+                if groups_known(history)
+                else "right and wrong identities not known",
             ]
         else:
             title, facts = "Before the first round", ["no round was played"]
@@ -274,7 +276,7 @@ def _legend(history: History) -> list[Line2D]:
     handles += [
         mark("served user (filled)", "o", MUTED, "black"),
         mark("user not served (hollow)", "o", "white", MUTED, width=1.2),
-        mark("wrong identity (ring)", "o", "none", INK, 13.0, 1.3),
+        *([mark("wrong identity (ring)", "o", "none", INK, 13.0, 1.3)] if known else []),
         mark("violating user (cross)", "x", ALARM, ALARM, 9.0, 1.8),
         mark(station, "^", "black", "white", 12.0),
         Line2D([], [], color=MUTED, linewidth=1.4, label="link; b2 is block 2" if few else "link to the station"),

@@ -7,6 +7,7 @@ every message, so that this file imports neither torch nor covey.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
@@ -22,7 +23,8 @@ app = ClientApp()
 @app.evaluate()
 def answer(message: Message, context: Context) -> Message:
     """The worker's answer to a message."""
-    header = dict(message.content["covey"])
+    given = message.content.config_records["covey"]
+    header = {key: value for key, value in given.items() if isinstance(value, (bool, int, float, str))}
     arrays = {}
     for name, record in message.content.array_records.items():
         for key, array in record.items():
@@ -36,7 +38,7 @@ def answer(message: Message, context: Context) -> Message:
 
 
 def _content(packet: Packet) -> RecordDict:
-    records: dict[str, ArrayRecord | ConfigRecord] = {"covey": ConfigRecord(dict(packet.header))}
+    records: dict[str, Any] = {"covey": ConfigRecord(dict(packet.header))}
     grouped: dict[str, dict[str, Array]] = {}
     for path, (kind, shape, data) in packet.arrays.items():
         name, _, key = path.partition("/")

@@ -197,8 +197,8 @@ def run(
 ) -> int:
     """Play a run with the devices that are connected to the SuperLink of this machine.
 
-    The run itself is a ServerApp that the SuperLink starts on this machine; Ctrl-C ends it, and --resume goes on after the
-    last complete round. Results are those of covey run, and incidents.csv.
+    The run itself is a ServerApp that the SuperLink starts on this machine; Ctrl-C ends it, and --resume goes on after
+    the last complete round. Results are those of covey run, and incidents.csv.
     """
     from covey.deploy.processes import Started, environment, require_flower
     from covey.deploy.runs import follow, new_run

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two looks for answers.
 PAUSE_S = 0.2
+#: Seconds for which a hello is worth answering.
+_HELLO_S = 3600.0
 _TYPES = {"train": "train", "evaluate": "evaluate"}
 
 
@@ -31,6 +33,7 @@ class FlowerCourier:
         self._grid, self._users, self.patience_s, self._say = grid, users, patience_s, say
         self._nodes: dict[int, int] = {}
         self._strangers: set[int] = set()
+        self._greeted: dict[str, int] = {}
         self.hellos: dict[int, Packet] = {}
 
     def roll_call(self, wait_s: float) -> dict[int, Packet]:
@@ -47,7 +50,7 @@ class FlowerCourier:
                     f"after {wait_s:g} s the devices of {len(missing)} of {self._users} users are missing (users"
                     f" {listed}); start them with covey deploy node, or wait longer with --wait"
                 )
-            time.sleep(1.0)
+            time.sleep(PAUSE_S)
 
     def exchange(self, requests: Mapping[int, Packet]) -> dict[int, Packet]:
         """Answers by user; users without a node are left out at once."""
@@ -59,27 +62,41 @@ class FlowerCourier:
         return {user: answers[node] for user, node in at.items() if node in answers}
 
     def _greet(self, *, strict: bool) -> None:
-        """Say hello to nodes that are new, and forget nodes that are gone."""
+        """Say hello to nodes that are new, hear those that answer, forget those that are gone; waits for nobody."""
         present = set(self._grid.get_node_ids())
         self._nodes = {user: node for user, node in self._nodes.items() if node in present}
-        new = present - set(self._nodes.values()) - self._strangers
-        for node, packet in sorted(self._send(dict.fromkeys(new, Packet({"kind": "hello"})), self.patience_s).items()):
-            user = packet.header.get("user", -1)
-            if packet.header.get("status") != "ok" or not isinstance(user, int) or not 0 <= user < self._users:
-                self._strangers.add(node)
-                if strict:
-                    raise DeployError(
-                        f"a node says that it is user {user}, but the scenario has users 0 to {self._users - 1};"
-                        " start every device with its own folder of covey deploy prepare"
-                    )
-                continue
-            if strict and user in self._nodes:
+        new = sorted(present - set(self._nodes.values()) - self._strangers - set(self._greeted.values()))
+        if new:
+            hellos = [_message(node, Packet({"kind": "hello"}), _HELLO_S) for node in new]
+            self._greeted |= {
+                name: node for name, node in zip(self._grid.push_messages(hellos), new, strict=False) if name
+            }
+        if self._greeted:
+            for message in self._grid.pull_messages(list(self._greeted)):
+                node = self._greeted.pop(message.metadata.reply_to_message_id, None)
+                if node is not None and node in present:
+                    self._meet(node, _packet(message), strict=strict)
+
+    def _meet(self, node: int, packet: Packet, *, strict: bool) -> None:
+        """Take a node for the user that it says it is."""
+        if packet.header.get("status") != "ok":
+            return  # it is greeted again as long as it is there
+        user = packet.header.get("user", -1)
+        if not isinstance(user, int) or not 0 <= user < self._users:
+            self._strangers.add(node)
+            if strict:
+                raise DeployError(
+                    f"a node says that it is user {user}, but the scenario has users 0 to {self._users - 1};"
+                    " start every device with its own folder of covey deploy prepare"
+                )
+            return
+        if user in self._nodes:
+            if strict:
                 raise DeployError(f"user {user} is there twice; stop one of its two devices")
-            # Later on the newest counts: a device that was restarted is known under its old id for a while.
-            if user in self._nodes:
-                self._strangers.add(self._nodes[user])
-            self._nodes[user] = node
-            self.hellos[user] = packet
+            # The newest counts: a device that was restarted is known under its old id for a while.
+            self._strangers.add(self._nodes[user])
+        self._nodes[user] = node
+        self.hellos[user] = packet
 
     def _send(self, packets: Mapping[int, Packet], wait_s: float) -> dict[int, Packet]:
         """Answers by node."""

@@ -244,7 +244,7 @@ class DeviceFleet:
                 answer = answers.get(user)
                 if answer is None:
                     self._held[user] = {}
-                    self._note(user, kind, "silent", "no answer in time")
+                    self._note(user, kind, "silent", "no answer in time, or not connected")
                     continue
                 status = str(answer.header.get("status", "garbage"))
                 self._learn(user, answer)

@@ -6,6 +6,7 @@ every round it also holds a checkpoint, so that a run that was killed goes on wh
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import time
@@ -18,7 +19,7 @@ import numpy as np
 
 from covey.association import Policy
 from covey.deploy.courier import FlowerCourier
-from covey.deploy.fleet import Courier, DeviceFleet, members_of
+from covey.deploy.fleet import Courier, DeviceFleet, Incident, members_of
 from covey.deploy.folders import read_groups
 from covey.errors import CoveyError, DeployError, ResumeError
 from covey.learning import build_model, count_weights
@@ -41,8 +42,8 @@ from covey.simulation.storage import (
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
-SETTINGS, PROGRESS, OUTCOME, POLICY, START = (
-    "deploy.json", "progress.json", "outcome.json", "policy.safetensors", "start.json",
+SETTINGS, PROGRESS, OUTCOME, POLICY, START, INCIDENTS = (
+    "deploy.json", "progress.json", "outcome.json", "policy.safetensors", "start.json", "incidents.csv",
 )  # fmt: skip
 
 
@@ -122,6 +123,7 @@ def play(courier: Courier, hellos: dict[int, Any], folder: Path) -> Simulation:
             simulation.history.start = json.loads((folder / START).read_text(encoding="utf-8"))
             restore_checkpoint(simulation, folder)
             fleet.metrics = settings.metrics
+            fleet.incidents = _incidents(folder, simulation.state.round)
         else:
             write_atomically(folder / START, json.dumps(simulation.history.start).encode())
             save_checkpoint(simulation, folder)
@@ -138,6 +140,7 @@ def _play_round(simulation: Simulation, fleet: DeviceFleet, folder: Path) -> Non
     started = time.perf_counter()
     fleet.begin(state.round, state.ledger)
     record = simulation.play()
+    write_incidents(fleet, folder)
     save_checkpoint(simulation, folder)
     _say(folder, {
         "phase": "playing", "round": record.round, "rounds": history.rounds, "served": record.served,
@@ -148,8 +151,7 @@ def _play_round(simulation: Simulation, fleet: DeviceFleet, folder: Path) -> Non
 
 def write_deployed(simulation: Simulation, fleet: DeviceFleet, folder: Path, seconds: float) -> None:
     """The results of a simulated run, and what only a deployment has: incidents and traffic."""
-    rows = [asdict(incident) for incident in fleet.incidents]
-    write_atomically(folder / "incidents.csv", csv_bytes(rows) or b"round,user,kind,status,reason\n")
+    write_incidents(fleet, folder)
     extra = {
         "versions": versions(),
         "wall_seconds": round(seconds, 3),
@@ -161,6 +163,25 @@ def write_deployed(simulation: Simulation, fleet: DeviceFleet, folder: Path, sec
     }
     write_results(simulation.history, folder, extra)
     write_report(simulation.history, folder, versions(), write_atomically)
+
+
+def write_incidents(fleet: DeviceFleet, folder: Path) -> None:
+    """Write incidents.csv."""
+    rows = [asdict(incident) for incident in fleet.incidents]
+    write_atomically(folder / INCIDENTS, csv_bytes(rows) or b"round,user,kind,status,reason\n")
+
+
+def _incidents(folder: Path, rounds: int) -> list[Incident]:
+    """The incidents of the first `rounds` rounds, as an earlier part of the run wrote them."""
+    path = folder / INCIDENTS
+    if not path.is_file():
+        return []
+    with open(path, encoding="utf-8", newline="") as file:
+        found = [
+            Incident(int(row["round"]), int(row["user"]), row["kind"], row["status"], row["reason"])
+            for row in csv.DictReader(file)
+        ]
+    return [incident for incident in found if incident.round <= rounds]
 
 
 def check_deployable(scenario: Scenario) -> None:

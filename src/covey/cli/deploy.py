@@ -14,9 +14,10 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
+from covey.association import Policy, get_policy
 from covey.cli.common import free_folder, interruptible, progress_bar
 from covey.errors import INTERRUPTED, DeployError, ResumeError
-from covey.scenario import load_scenario
+from covey.scenario import Scenario, load_scenario
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
 
@@ -220,11 +221,11 @@ def run(
         seed = int(json.loads((folder / "seed.json").read_text(encoding="utf-8"))["seed"])
         total = rounds or scenario.training.rounds
         out = out or free_folder(f"deploy-{scenario.name}-{Path(policy).stem}-seed{seed}", "deploy.json")
+        decides = _decider(policy, scenario, Console(stderr=True, quiet=quiet))
         new_run(
-            scenario, out, overwrite=overwrite, seed=seed, policy=policy, rounds=total, patience_s=patience,
+            scenario, out, decides, overwrite=overwrite, seed=seed, policy=policy, rounds=total, patience_s=patience,
             wait_s=wait, metrics=metrics, groups=_full(groups), trace=_full(trace), hook=measure or "",
         )  # fmt: skip
-        _put_policy(policy, scenario, out, Console(stderr=True, quiet=quiet))
     home = home.resolve()
     with Started(home / "logs", environment(home)) as started:
         return _followed(lambda show: follow(started, out, show), out, total, quiet)
@@ -234,15 +235,14 @@ def _full(path: Path | None) -> str:
     return "" if path is None else str(path.resolve())
 
 
-def _put_policy(name: str, scenario: Any, folder: Path, console: Console) -> None:
-    """Put a learned policy beside the run; references are known by name alone."""
-    from covey.cli.run import _policy
-    from covey.deploy.server import POLICY
-    from covey.learners.policy import LearnedPolicy
+def _decider(name: str, scenario: Scenario, console: Console) -> str | Policy:
+    """What decides, known to exist: the name of a reference, or a learned policy."""
+    from covey.cli.run import named_policy
 
-    decides = _policy(name, scenario, None, console)
-    if isinstance(decides, LearnedPolicy):
-        decides.save(folder / POLICY)
+    decides = named_policy(name, scenario, None, console)
+    if isinstance(decides, str):
+        get_policy(decides)
+    return decides
 
 
 @app.command()
@@ -269,17 +269,20 @@ def demo(
     """
     from covey.deploy.demo import DEMO_OVERRIDES, Site
     from covey.deploy.demo import demo as play_demo
+    from covey.deploy.server import check_deployable
 
     overrides = [*(set_ or ()), *([f"security.mode={security}"] if security is not None else [])]
     chosen = load_scenario(scenario, overrides) if scenario else load_scenario("quick", [*DEMO_OVERRIDES, *overrides])
-    out = out or free_folder(f"deploy-{chosen.name}-{policy}-seed{seed}", "deploy.json")
+    check_deployable(chosen)
+    decides = _decider(policy, chosen, Console(stderr=True, quiet=quiet))
+    out = out or free_folder(f"deploy-{chosen.name}-{Path(policy).stem}-seed{seed}", "deploy.json")
     site = Site((out / "site").resolve(), chosen, seed, tls)
     site.make()
     total = rounds or chosen.training.rounds
 
     def play(show: Any) -> None:
         play_demo(
-            site, out, policy=policy, rounds=rounds, patience_s=patience, on_progress=show,
+            site, out, decides, policy=policy, rounds=rounds, patience_s=patience, on_progress=show,
             say=lambda text: show({"phase": text}),
         )  # fmt: skip
 

@@ -118,7 +118,7 @@ def run(
     kept = folder / TRACE
     measured = kept if resume and kept.is_file() else trace
     channel, mobility = channel_and_mobility(chosen, seed, "" if measured is None else str(measured))
-    decides = _policy(policy, chosen, folder / POLICY if resume else None, notes)
+    decides = named_policy(policy, chosen, folder / POLICY if resume else None, notes)
     with Simulation(
         chosen,
         decides,
@@ -183,7 +183,7 @@ def _play(simulation: Simulation, folder: Path, console: Console) -> None:
             progress.update(bar, advance=1, now=now)
 
 
-def _policy(name: str, scenario: Scenario, stored: Path | None, console: Console) -> str | Policy:
+def named_policy(name: str, scenario: Scenario, stored: Path | None, console: Console) -> str | Policy:
     """What decides: the name of a reference, or a learned policy, read from its file or trained now.
 
     A resumed run uses the policy that its folder holds, `stored`, whatever has been trained since.

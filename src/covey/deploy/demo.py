@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from covey.association import Policy
 from covey.deploy.certificates import make_certificates
 from covey.deploy.folders import prepare
 from covey.deploy.processes import (
@@ -109,6 +110,7 @@ class Site:
 def demo(
     site: Site,
     out: Path,
+    decides: str | Policy = "greedy",
     *,
     policy: str,
     rounds: int | None,
@@ -120,7 +122,7 @@ def demo(
     """Play a run with real processes on this machine and stop them all, whatever happens."""
     require_flower()
     new_run(
-        site.scenario, out, overwrite=overwrite, seed=site.seed, policy=policy,
+        site.scenario, out, decides, overwrite=overwrite, seed=site.seed, policy=policy,
         rounds=rounds or site.scenario.training.rounds, patience_s=patience_s, wait_s=600.0, metrics=True,
         groups=str(site.groups.resolve()),
     )  # fmt: skip

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from covey.association import Policy
 from covey.deploy.processes import Started, last_line, submit_command, write_app
 from covey.deploy.server import OUTCOME, POLICY, PROGRESS, Settings, check_deployable
 from covey.errors import EXIT_CODES, CoveyError, DeployError, ResumeError
+from covey.learners.policy import LearnedPolicy
 from covey.privacy import JOURNAL
 from covey.scenario import Scenario, dump_scenario
 from covey.simulation.storage import CHECKPOINT, prepare_folder, write_atomically
@@ -22,8 +24,13 @@ from covey.simulation.storage import CHECKPOINT, prepare_folder, write_atomicall
 _FIRST_SIGN_S = 300.0
 
 
-def new_run(scenario: Scenario, folder: Path, *, overwrite: bool = False, **settings: Any) -> Settings:
-    """Write the settings of a new run to `folder`; `settings` are those of `Settings`, but for its name."""
+def new_run(
+    scenario: Scenario, folder: Path, decides: str | Policy = "greedy", *, overwrite: bool = False, **settings: Any
+) -> Settings:
+    """Write the settings of a new run to `folder`; `settings` are those of `Settings`, but for its name.
+
+    A learned policy is put beside them; `settings["policy"]` is what it is called.
+    """
     check_deployable(scenario)
     prepare_folder(folder, overwrite=overwrite)
     for old in (CHECKPOINT, PROGRESS, OUTCOME, JOURNAL, POLICY):
@@ -31,6 +38,8 @@ def new_run(scenario: Scenario, folder: Path, *, overwrite: bool = False, **sett
     chosen = Settings(run=secrets.token_hex(8), **settings)
     write_atomically(folder / "scenario.toml", dump_scenario(scenario).encode())
     chosen.write(folder)
+    if isinstance(decides, LearnedPolicy):
+        decides.save(folder / POLICY)
     return chosen
 
 

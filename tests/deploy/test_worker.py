@@ -1,0 +1,133 @@
+"""The local socket between a device's worker and its ClientApp, the Flower app, and certificates."""
+
+from __future__ import annotations
+
+import ast
+import ssl
+import stat
+import sys
+from multiprocessing import AuthenticationError
+from pathlib import Path
+
+import pytest
+from tests.deploy.near import make_devices, small
+
+from covey.deploy.app import wire
+from covey.deploy.app.wire import ADDRESS, KEY, Packet, ask
+from covey.deploy.certificates import make_certificates
+from covey.deploy.device import Device
+from covey.deploy.folders import DeviceFolder
+from covey.deploy.processes import write_app
+from covey.deploy.worker import Worker
+from covey.errors import OutputError
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Device:
+    return make_devices(small(), 0, tmp_path / "site")[0]
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_worker_answers_whoever_has_the_key(device: Device) -> None:
+    private = device.folder.private
+    with Worker(device) as worker:
+        worker.start()
+        for _ in range(3):
+            assert ask(private, Packet({"kind": "hello"})).header["samples"] == device.samples
+        assert mode(private) == 0o700
+        assert mode(private / KEY) == 0o600
+        (private / KEY).write_bytes(b"x" * 32)
+        with pytest.raises(AuthenticationError):
+            ask(private, Packet({"kind": "hello"}))
+    with pytest.raises((FileNotFoundError, ConnectionRefusedError)):
+        ask(private, Packet({"kind": "hello"}))
+
+
+def test_nonsense_on_the_socket_does_not_end_the_worker(device: Device) -> None:
+    private = device.folder.private
+    with Worker(device) as worker:
+        worker.start()
+        key, address = (private / KEY).read_bytes(), (private / ADDRESS).read_text(encoding="utf-8")
+        with wire.Client(address, family="AF_UNIX", authkey=key) as connection:
+            connection.send_bytes(b"nonsense")
+        with wire.Client(address, family="AF_UNIX", authkey=key):
+            pass
+        assert ask(private, Packet({"kind": "hello"})).header["status"] == "ok"
+
+
+def test_a_device_runs_once(device: Device) -> None:
+    with Worker(device), pytest.raises(OutputError, match="already running"):
+        Worker(device)
+    Worker(device).close()
+
+
+def test_a_long_path_gets_a_short_socket(tmp_path: Path) -> None:
+    deep = tmp_path / ("a" * 60) / ("b" * 60)
+    device = make_devices(small(), 0, deep)[0]
+    with Worker(device) as worker:
+        worker.start()
+        address = Path((device.folder.private / ADDRESS).read_text(encoding="utf-8"))
+        assert len(str(address)) <= wire.SOCKET_PATH_BYTES
+        assert mode(address.parent) == 0o700
+        assert ask(device.folder.private, Packet({"kind": "hello"})).header["user"] == 0
+    assert not address.parent.exists()
+
+
+def test_what_devices_download_imports_neither_torch_nor_covey(tmp_path: Path) -> None:
+    app = write_app(tmp_path / "app")
+    for name in ("client.py", "wire.py"):
+        tree = ast.parse((app / "covey_app" / name).read_text(encoding="utf-8"))
+        modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+        modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
+        roots = {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names)
+        assert roots <= {"flwr", "numpy"}
+    assert 'dependencies = ["flwr"]' in (app / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:
+    """A TLS handshake in memory."""
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [client.wrap_bio(back, there, server_hostname=host), server.wrap_bio(there, back, server_side=True)]
+    while sides:
+        for side in list(sides):
+            try:
+                side.do_handshake()
+                sides.remove(side)
+            except ssl.SSLWantReadError:
+                continue
+
+
+def test_certificates_are_good_for_their_hosts_and_authority_only(tmp_path: Path) -> None:
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    make_certificates(mine, ["127.0.0.1", "server.example"], 2)
+    make_certificates(other, ["127.0.0.1"], 1)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(mine / "server.crt", mine / "server.key")
+    trusting, doubting = (ssl.create_default_context(cafile=folder / "ca.crt") for folder in (mine, other))
+    handshake(server, trusting, "127.0.0.1")
+    handshake(server, trusting, "server.example")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(server, trusting, "elsewhere.example")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(server, doubting, "127.0.0.1")
+    assert {mode(path) for path in mine.glob("*.key")} == {0o600}
+    with pytest.raises(OutputError, match="already holds certificates"):
+        make_certificates(mine, ["127.0.0.1"], 1)
+
+
+def test_the_folder_says_what_is_wrong_with_it(tmp_path: Path) -> None:
+    from covey.errors import DataError
+
+    with pytest.raises(DataError, match=r"no device\.json"):
+        DeviceFolder.open(tmp_path)
+    make_devices(small(), 0, tmp_path / "site")
+    about = tmp_path / "site" / "user-000" / "device.json"
+    about.write_text('{"user": 9, "seed": 0, "classes": 10}', encoding="utf-8")
+    with pytest.raises(DataError, match="users 0 to 4"):
+        DeviceFolder.open(about.parent)
+    about.write_text('{"user": "x"}', encoding="utf-8")
+    with pytest.raises(DataError, match="is damaged"):
+        DeviceFolder.open(about.parent)

@@ -78,6 +78,11 @@ def test_run_needs_a_prepared_folder_and_resume_a_run(
     (home / "config.toml").write_text("", encoding="utf-8")
     assert call("run", "--home", home) == 7
     assert call("run", "--home", home, "--resume") == 5
+    assert call("run", "--home", home, "--resume", "--out", tmp_path / "run", "--policy", "random") == 5
+    assert call("run", site / "server", "--home", home, "--trace", tmp_path / "no.csv", "--out", tmp_path / "run") == 3
+    assert call("run", site / "server", "--home", home, "--groups", tmp_path / "no.csv", "--out", tmp_path / "run") == 3
+    assert call("run", site / "server", "--home", home, "--measure", "nothing", "--out", tmp_path / "run") == 2
+    assert not (tmp_path / "run").exists()
     assert call("run", "--home", home, "--resume", "--out", tmp_path / "nothing") == 5
     assert call("run", site / "server", "--home", home, "--policy", "nobody", "--out", tmp_path / "run") == 6
     printed = capsys.readouterr().err

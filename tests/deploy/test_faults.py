@@ -190,6 +190,18 @@ def test_a_second_run_counts_what_the_first_one_spent(tmp_path: Path) -> None:
     np.testing.assert_allclose(second, 2 * first, rtol=1e-9)
 
 
+def test_a_budget_of_the_scenario_counts_earlier_runs(tmp_path: Path) -> None:
+    spent = covey.simulate(small(), rounds=2, seed=0).ledger.epsilon("zcdp").max()
+    budget = f"privacy.budget_epsilon={spent * 1.001}"
+    devices, folder = site(tmp_path, budget, rounds=2)
+    assert deployed(NearCourier(devices), folder).history.column("refused_releases").sum() == 0
+    again = run_folder(small(budget), tmp_path / "again", run="second", rounds=2)
+    courier = NearCourier(devices)
+    history = deployed(courier, again).history
+    assert history.column("refused_releases").sum() > 0
+    assert (history.ledger.rho <= history.ledger.budget_rho).all()
+
+
 def test_a_run_without_metrics_and_groups_has_results_and_a_report(tmp_path: Path) -> None:
     devices, folder = site(tmp_path, metrics=False)
     courier = NearCourier(devices)

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ from rich.progress import Progress, TaskID
 from covey.association import Policy, get_policy
 from covey.cli.common import free_folder, interruptible, progress_bar
 from covey.errors import INTERRUPTED, DeployError, ResumeError
+from covey.radio import channel_and_mobility
 from covey.scenario import Scenario, load_scenario
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
@@ -176,14 +178,18 @@ def run(
     ] = None,
     home: Annotated[Path, typer.Option(help="Flower's folder of covey deploy server.")] = Path("flower"),
     policy: Annotated[
-        str, typer.Option("--policy", "-p", help="Who decides whom to serve; as in covey run.")
-    ] = "greedy",
+        str | None, typer.Option("--policy", "-p", help="Who decides whom to serve, as in covey run; greedy else.")
+    ] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds to play; the scenario's own when not given.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
-    patience: Patience = 60.0,
-    wait: Annotated[float, typer.Option(min=1.0, help="Seconds to wait for all devices at the start.")] = 180.0,
+    patience: Annotated[
+        float | None, typer.Option(min=1.0, help="Seconds that an exchange waits for devices to answer; 60 else.")
+    ] = None,
+    wait: Annotated[
+        float | None, typer.Option(min=1.0, help="Seconds to wait for all devices at the start; 180 else.")
+    ] = None,
     metrics: Annotated[
         bool, typer.Option("--metrics", help="Ask devices for losses and accuracies, which nothing protects.")
     ] = False,
@@ -199,8 +205,10 @@ def run(
     """Play a run with the devices that are connected to the SuperLink of this machine.
 
     The run itself is a ServerApp that the SuperLink starts on this machine; Ctrl-C ends it, and --resume goes on after
-    the last complete round. Results are those of covey run, and incidents.csv.
+    the last complete round; --rounds, --patience and --wait may then be changed. Results are those of covey run, and
+    incidents.csv.
     """
+    from covey.deploy.folders import read_groups
     from covey.deploy.processes import Started, environment, require_flower
     from covey.deploy.runs import follow, new_run
     from covey.deploy.server import Settings
@@ -213,22 +221,34 @@ def run(
     if resume:
         if out is None:
             raise ResumeError("--resume needs the folder of the run; add --out FOLDER")
-        total = Settings.read(out).rounds
+        if folder is not None or policy is not None or metrics or overwrite or any((groups, trace, measure)):
+            raise ResumeError(
+                "a run that is being resumed keeps its settings; with --resume give only --out, --home, --rounds,"
+                " --patience and --wait"
+            )
+        changed = {"rounds": rounds, "patience_s": patience, "wait_s": wait}
+        settings = replace(Settings.read(out), **{name: value for name, value in changed.items() if value is not None})
+        settings.write(out)
     else:
         if folder is None or not (folder / "seed.json").is_file():
             raise DeployError("give the server's folder of covey deploy prepare, as in: covey deploy run site/server")
         scenario = load_scenario(folder / "scenario.toml")
         seed = int(json.loads((folder / "seed.json").read_text(encoding="utf-8"))["seed"])
-        total = rounds or scenario.training.rounds
-        out = out or free_folder(f"deploy-{scenario.name}-{Path(policy).stem}-seed{seed}", "deploy.json")
+        policy = policy or "greedy"
+        # Mistakes are told here, before devices are waited for.
+        channel_and_mobility(scenario, seed, _full(trace), measure or "")
+        if groups is not None:
+            read_groups(groups, scenario.network.users, scenario.network.tasks)
         decides = _decider(policy, scenario, Console(stderr=True, quiet=quiet))
-        new_run(
-            scenario, out, decides, overwrite=overwrite, seed=seed, policy=policy, rounds=total, patience_s=patience,
-            wait_s=wait, metrics=metrics, groups=_full(groups), trace=_full(trace), hook=measure or "",
+        out = out or free_folder(f"deploy-{scenario.name}-{Path(policy).stem}-seed{seed}", "deploy.json")
+        settings = new_run(
+            scenario, out, decides, overwrite=overwrite, seed=seed, policy=policy,
+            rounds=rounds or scenario.training.rounds, patience_s=patience or 60.0, wait_s=wait or 180.0,
+            metrics=metrics, groups=_full(groups), trace=_full(trace), hook=measure or "",
         )  # fmt: skip
     home = home.resolve()
     with Started(home / "logs", environment(home)) as started:
-        return _followed(lambda show: follow(started, out, show), out, total, quiet)
+        return _followed(lambda show: follow(started, out, show), out, settings.rounds, quiet)
 
 
 def _full(path: Path | None) -> str:
@@ -298,7 +318,8 @@ def _followed(play: Any, out: Path, total: int, quiet: bool) -> int:
             play(lambda said: _show(progress, bar, said))
     except KeyboardInterrupt:
         command = f"covey deploy run --resume --out {shlex.quote(str(out))}"
-        notes.print(f"Interrupted; what was finished is saved. Where the devices still run, go on with: {command}")
+        text = f"Interrupted; what was finished is saved. Where SuperLink and devices still run, go on with: {command}"
+        notes.print(text, highlight=False, soft_wrap=True)
         return INTERRUPTED
     Console(quiet=quiet).print(
         f"Results in [bold]{out}[/]: open {out / 'report.html'}", highlight=False, soft_wrap=True

@@ -98,6 +98,11 @@ class DeviceFleet:
         self._round = round
         self._mirror = {kind: ledger.spent[kind].copy() for kind in KINDS}
 
+    def hear(self, hellos: Mapping[int, Packet]) -> None:
+        """Take over what devices said about themselves when they were greeted."""
+        for user, packet in hellos.items():
+            self._learn(user, packet)
+
     @property
     def tells(self) -> bool:
         """Whether devices tell losses and accuracies in this run."""

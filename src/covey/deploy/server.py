@@ -11,7 +11,7 @@ import json
 import os
 import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -125,6 +125,11 @@ def play(courier: Courier, hellos: dict[int, Any], folder: Path) -> Simulation:
             fleet.metrics = settings.metrics
             fleet.incidents = _incidents(folder, simulation.state.round)
         else:
+            # What devices spent in earlier runs counts from the start. A run that goes on has its own totals, and a
+            # device may already have been charged for the round that is played again.
+            fleet.hear(hellos)
+            ledger = simulation.state.ledger.raise_to(fleet.spent())
+            simulation.continue_from(replace(simulation.state, ledger=ledger), [])
             write_atomically(folder / START, json.dumps(simulation.history.start).encode())
             save_checkpoint(simulation, folder)
         while not simulation.done:
@@ -161,8 +166,19 @@ def write_deployed(simulation: Simulation, fleet: DeviceFleet, folder: Path, sec
             "traffic": fleet.traffic.summary(),
         },
     }
+    simulation.history.remarks = [_remark(fleet)]
     write_results(simulation.history, folder, extra)
     write_report(simulation.history, folder, versions(), write_atomically)
+
+
+def _remark(fleet: DeviceFleet) -> str:
+    """How the devices did, in a sentence."""
+    users = "Users were real devices: delay and energy are those of the radio model, not measured"
+    if not fleet.incidents:
+        return f"{users}. They fulfilled every request."
+    kinds = Counter(incident.status for incident in fleet.incidents)
+    listed = ", ".join(f"{number} {status}" for status, number in sorted(kinds.items()))
+    return f"{users}. They did not fulfil {len(fleet.incidents)} requests ({listed}); incidents.csv has each."
 
 
 def write_incidents(fleet: DeviceFleet, folder: Path) -> None:

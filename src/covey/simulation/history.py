@@ -51,6 +51,7 @@ class History:
     samples: (U,) X_i. groups: (U,) true groups. stations_m: (B, 2). models: (K, D) float32 last
     global models. start: losses and accuracies before the first round. upload_bits: of one upload on
     the air. records: one per round. milliseconds: what secure aggregation took on this machine, by side and phase.
+    remarks: what else a reader should know, shown after the notes on privacy.
     """
 
     scenario: Scenario
@@ -68,6 +69,7 @@ class History:
     served_rounds: NDArray[np.int64]
     records: list[RoundRecord] = field(default_factory=list)
     milliseconds: dict[str, float] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
@@ -111,7 +113,7 @@ class History:
         if rejected:
             words = ", ".join(f"{number} {REASONS[reason]}" for reason, number in rejected.items())
             notes.append(f"Stations turned uploads away: {words}.")
-        return notes
+        return notes + self.remarks
 
     def rejections(self) -> dict[str, int]:
         """How many users' uploads were turned away in a round, summed over rounds, by reason; only those that occur."""

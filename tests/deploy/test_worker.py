@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import ssl
 import stat
+import subprocess
 import sys
+import time
 from multiprocessing import AuthenticationError
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from covey.deploy.app.wire import ADDRESS, KEY, Packet, ask
 from covey.deploy.certificates import make_certificates
 from covey.deploy.device import Device
 from covey.deploy.folders import DeviceFolder
-from covey.deploy.processes import write_app
+from covey.deploy.processes import end_family, environment, write_app
 from covey.deploy.worker import Worker
 from covey.errors import OutputError
 
@@ -85,6 +87,21 @@ def test_what_devices_download_imports_neither_torch_nor_covey(tmp_path: Path) -
         roots = {module.split(".")[0] for module in modules} - set(sys.stdlib_module_names)
         assert roots <= {"flwr", "numpy"}
     assert 'dependencies = ["flwr"]' in (app / "pyproject.toml").read_text(encoding="utf-8")
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="processes are found through /proc")
+def test_leftovers_of_a_home_are_ended_and_nothing_else(tmp_path: Path) -> None:
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    processes = [subprocess.Popen(sleep, env=environment(tmp_path / name)) for name in ("mine", "mine-too", "other")]
+    try:
+        time.sleep(0.5)
+        end_family(tmp_path / "mine")
+        assert processes[0].wait(20.0) == -9
+        assert [process.poll() for process in processes[1:]] == [None, None]
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def handshake(server: ssl.SSLContext, client: ssl.SSLContext, host: str) -> None:

@@ -139,7 +139,7 @@ def node(
     """Start a device: its worker, which holds data, noise and ledger, and its SuperNode. Ctrl-C stops both."""
     from covey.deploy.device import Device
     from covey.deploy.folders import DeviceFolder
-    from covey.deploy.processes import Tls, environment, free_port, require_flower, supernode_command
+    from covey.deploy.processes import Tls, end_family, environment, free_port, require_flower, supernode_command
     from covey.deploy.worker import Worker
 
     require_flower()
@@ -152,6 +152,8 @@ def node(
         worker.start()
         home = opened.private.resolve() / "flwr"
         home.mkdir(exist_ok=True)
+        # Only one process can hold the worker's lock, so that whatever still has this home is a leftover.
+        end_family(home)
         command = supernode_command(superlink, free_port(), opened.private, tls, node_key)
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment(home)) as supernode:
             try:
@@ -160,6 +162,7 @@ def node(
                 return 0
             finally:
                 _end(supernode)
+                end_family(home)
         raise DeployError(f"the SuperNode of user {opened.user} ended with code {code}; its messages are above")
 
 

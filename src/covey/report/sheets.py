@@ -37,6 +37,7 @@ def _index(number: int) -> str:
 
 def task_sheet(summary: Summary) -> Sheet:
     """One row per task, with the group it is matched to."""
+    told = any(user["identity"] >= 0 for user in summary["users"])
     return Sheet(
         "Tasks after the last round",
         ("task", "group", "users", "uploads", "accuracy", "loss", "group loss before", "after"),
@@ -44,7 +45,7 @@ def task_sheet(summary: Summary) -> Sheet:
             (
                 str(task["task"]),
                 _index(task["group"]),
-                str(task["users"]),
+                str(task["users"]) if told else "-",
                 str(task["served"]),
                 percent(task["accuracy"]),
                 number(task["loss"]),

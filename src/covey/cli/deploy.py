@@ -229,7 +229,7 @@ def run(
                 "a run that is being resumed keeps its settings; with --resume give only --out, --home, --rounds,"
                 " --patience and --wait"
             )
-        changed = {"rounds": rounds, "patience_s": patience, "wait_s": wait}
+        changed: dict[str, Any] = {"rounds": rounds, "patience_s": patience, "wait_s": wait}
         settings = replace(Settings.read(out), **{name: value for name, value in changed.items() if value is not None})
         settings.write(out)
     else:

@@ -251,7 +251,9 @@ def run(
         )  # fmt: skip
     home = home.resolve()
     with Started(home / "logs", environment(home)) as started:
-        return _followed(lambda show: follow(started, out, show), out, settings.rounds, quiet)
+        command = f"covey deploy run --resume --home {shlex.quote(str(home))} --out {shlex.quote(str(out))}"
+        how = f"what was finished is saved; go on with: {command}"
+        return _followed(lambda show: follow(started, out, show), out, settings.rounds, quiet, how)
 
 
 def _full(path: Path | None) -> str:
@@ -309,20 +311,18 @@ def demo(
             say=lambda text: show({"phase": text}),
         )  # fmt: skip
 
-    return _followed(play, out, total, quiet)
+    return _followed(play, out, total, quiet, "everything that was started has been stopped")
 
 
-def _followed(play: Any, out: Path, total: int, quiet: bool) -> int:
-    """Play with a progress bar; says where the results are, or how to go on."""
+def _followed(play: Any, out: Path, total: int, quiet: bool, interrupted: str) -> int:
+    """Play with a progress bar; says where the results are, or, after Ctrl-C, what `interrupted` says."""
     notes = Console(stderr=True, quiet=quiet)
     try:
         with interruptible(), progress_bar(notes) as progress:
             bar = progress.add_task("deployment", total=total, now="")
             play(lambda said: _show(progress, bar, said))
     except KeyboardInterrupt:
-        command = f"covey deploy run --resume --out {shlex.quote(str(out))}"
-        text = f"Interrupted; what was finished is saved. Where SuperLink and devices still run, go on with: {command}"
-        notes.print(text, highlight=False, soft_wrap=True)
+        notes.print(f"Interrupted; {interrupted}", highlight=False, soft_wrap=True)
         return INTERRUPTED
     Console(quiet=quiet).print(
         f"Results in [bold]{out}[/]: open {out / 'report.html'}", highlight=False, soft_wrap=True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -62,13 +63,15 @@ def follow(started: Started, folder: Path, on_progress: Callable[[dict[str, Any]
 
 def _watch(started: Started, folder: Path, on_progress: Callable[[dict[str, Any]], None]) -> None:
     name = "flwr-run"
-    submitted = started.start(name, submit_command(write_app(folder / ".app"), folder))
+    app = write_app(folder / ".app")
+    submitted = started.start(name, submit_command(app, folder))
     shown, began = "", time.monotonic()
     while True:
         progress, outcome = _read(folder / PROGRESS), _read(folder / OUTCOME)
         if progress and json.dumps(progress) != shown:
             shown = json.dumps(progress)
             on_progress(progress)
+            shutil.rmtree(app, ignore_errors=True)  # it has been sent
         if outcome:
             if outcome.get("status") == "done":
                 return

@@ -23,6 +23,19 @@ ALLOWED: dict[str, set[str]] = {
     "environment": BASE | {"radio", "allocation", "learning", "data", "association", "simulation"},
     "learners": BASE | {"environment", "association", "data", "simulation"},
     "evaluation": BASE | {"environment", "learners", "association", "data", "learning", "simulation", "theory"},
+    "web": BASE
+    | {
+        "radio",
+        "allocation",
+        "learning",
+        "privacy",
+        "data",
+        "association",
+        "simulation",
+        "environment",
+        "learners",
+        "report",
+    },
     "figures": BASE
     | {
         "environment",

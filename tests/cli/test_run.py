@@ -17,7 +17,7 @@ from covey.cli.main import main
 
 RESULTS = {
     "summary.json", "rounds.csv", "users.csv", "scenario.toml", "models.safetensors", "checkpoint.safetensors",
-    "map.png", "curves.png", "blocks.png", "report.html", "ledger.jsonl",
+    "map.png", "curves.png", "blocks.png", "report.html", "ledger.jsonl", "progress.jsonl",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from covey.cli import bench, bound, calibrate, data, evaluate, figures, privacy, run, train
+from covey.cli import bench, bound, calibrate, dashboard, data, evaluate, figures, privacy, run, train
 from covey.errors import EXIT_CODES, INTERRUPTED, CoveyError
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
@@ -32,6 +32,7 @@ app.command("calibrate", epilog=_EPILOG)(calibrate.calibrate_)
 app.command("privacy", epilog=_EPILOG)(privacy.privacy)
 app.command("bound", epilog=_EPILOG)(bound.bound)
 app.command("figures", epilog=_EPILOG)(figures.figures)
+app.command("dashboard", epilog=_EPILOG)(dashboard.dashboard)
 app.add_typer(data.app, name="data", help="List, fetch and inspect data sets.")
 app.command("bench", epilog=_EPILOG)(bench.bench)
 

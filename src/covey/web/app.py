@@ -19,7 +19,7 @@ from covey.web.entries import Entry, read_json, read_toml
 from covey.web.folder import FILES, EntryNameError, Folder, NotFoundError
 from covey.web.follow import Streams, with_pings
 from covey.web.forms import Answer, Choices, Form, choices, judge
-from covey.web.guard import REPORT_POLICY, Guard, dumps, refuse, sentence_of
+from covey.web.guard import REPORT_POLICY, Guard, dumps, on_http, refuse, sentence_of
 from covey.web.jobs import BusyError, Jobs
 from covey.web.pages import pages
 from covey.web.pictures import Pictures
@@ -96,7 +96,12 @@ class Json(Response):
 
 
 def create_app(settings: Settings, closing: Callable[[], bool] = lambda: False) -> ASGIApp:
-    """The dashboard of a folder; `closing` tells streams that the server wants to end."""
+    """The dashboard of a folder, guarded; `closing` tells streams that the server wants to end."""
+    return Guard(api_app(settings, closing), settings)
+
+
+def api_app(settings: Settings, closing: Callable[[], bool] = lambda: False) -> FastAPI:
+    """The dashboard of a folder without a guard: never serve it to anybody."""
     app = FastAPI(
         title="covey dashboard",
         version=metadata.version("covey"),
@@ -112,7 +117,7 @@ def create_app(settings: Settings, closing: Callable[[], bool] = lambda: False) 
     _add_reading(app, settings, folder, jobs, closing)
     _add_writing(app, folder, jobs)
     app.include_router(pages())
-    return Guard(app, settings)
+    return app
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -124,11 +129,7 @@ def _add_errors(app: FastAPI) -> None:
     async def on_invalid(request: Request, error: RequestValidationError) -> Response:
         return refuse(422, sentence_of(error.errors()))
 
-    @app.exception_handler(HTTPException)
-    async def on_http(request: Request, error: HTTPException) -> Response:
-        response = refuse(error.status_code, f"{error.detail}: {request.method} {request.url.path[:80]}")
-        response.headers.update(error.headers or {})
-        return response
+    app.exception_handler(HTTPException)(on_http)
 
     @app.exception_handler(OSError)
     async def on_file(request: Request, error: OSError) -> Response:

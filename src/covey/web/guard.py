@@ -24,6 +24,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -164,6 +166,13 @@ class Guard:
 def refuse(status: int, sentence: str) -> Response:
     """An error as one sentence."""
     return JSONResponse({"error": sentence}, status_code=status)
+
+
+async def on_http(request: Request, error: HTTPException) -> Response:
+    """The sentence for an address or a way of asking that does not exist."""
+    response = refuse(error.status_code, f"{error.detail}: {request.method} {request.url.path[:80]}")
+    response.headers.update(error.headers or {})
+    return response
 
 
 def _login_page(message: str) -> Response:

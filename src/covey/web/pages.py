@@ -5,9 +5,10 @@ from __future__ import annotations
 from importlib import resources
 from importlib.resources.abc import Traversable
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, FastAPI, Response
+from starlette.exceptions import HTTPException
 
-from covey.web.guard import refuse
+from covey.web.guard import on_http, refuse
 
 _KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -17,10 +18,19 @@ _KINDS = {
 }
 
 
+def page_app() -> FastAPI:
+    """The page alone, as an application."""
+    app = FastAPI(openapi_url=None)
+    app.include_router(pages())
+    app.exception_handler(HTTPException)(on_http)
+    return app
+
+
 def pages() -> APIRouter:
     """Routes of the page: `/`, its own files below `/static`, those shared with reports below `/assets`."""
-    files = _files(resources.files("covey.web") / "static", "/static")
-    files |= _files(resources.files("covey.report") / "assets", "/assets")
+    files = _files(resources.files("covey") / "web" / "static", "/static")
+    # Not by the name of the package, which takes seconds to import.
+    files |= _files(resources.files("covey") / "report" / "assets", "/assets")
     router = APIRouter(include_in_schema=False)
 
     @router.get("/")

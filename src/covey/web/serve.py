@@ -9,9 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from covey.errors import ScenarioError
-from covey.web.app import create_app
+from covey.web.guard import Guard
+from covey.web.late import Late
+from covey.web.pages import page_app
 from covey.web.settings import Settings, is_loopback
 
 
@@ -47,9 +50,21 @@ def serve(settings: Settings, listening: socket.socket, ready: Callable[[str], N
 def server_of(settings: Settings, listening: socket.socket, ready: Callable[[str], None]) -> uvicorn.Server:
     """The server of a dashboard, not yet started; it ends when its `should_exit` is set."""
     settings = replace(settings, port=listening.getsockname()[1])
+
+    def make() -> ASGIApp:
+        from covey.web.app import api_app  # takes seconds, in which the page already loads
+
+        return api_app(settings, closing=lambda: server.should_exit)
+
+    late = Late(page_app(), make)
+
+    def answering() -> None:
+        ready(address_of(settings))
+        late.begin()
+
     server = _Server(
         uvicorn.Config(
-            create_app(settings, closing=lambda: server.should_exit),
+            Guard(late, settings),
             log_level="critical",
             access_log=False,  # addresses may hold the token
             server_header=False,
@@ -58,7 +73,7 @@ def server_of(settings: Settings, listening: socket.socket, ready: Callable[[str
             timeout_graceful_shutdown=5,
             limit_concurrency=200,
         ),
-        lambda: ready(address_of(settings)),
+        answering,
     )
     return server
 

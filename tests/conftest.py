@@ -10,6 +10,12 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nothing_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Data sets, calibrations and policies of whoever runs the tests change no result."""
+    os.environ["COVEY_DATA"] = str(tmp_path_factory.mktemp("no_data"))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name every test that did not run, and why: a number of skipped tests is easily taken for success."""
     left_out: dict[str, set[str]] = {}

@@ -56,9 +56,9 @@ def test_all_problems_are_told_by_key(client: Client) -> None:
     assert "(and 1 more problem)" in check(client, overrides=["privacy.v_max=-1", "training.rounds=0"])["sentence"]
 
 
-def test_an_empty_value_is_the_default(client: Client) -> None:
-    assert load_scenario("campus", ["network.station_positions_m="]).network.station_positions_m is None
-    assert check(client, preset="campus", overrides=["network.stations=3", "network.station_positions_m="])["ok"]
+def test_a_key_goes_back_to_its_default(client: Client) -> None:
+    assert load_scenario("campus", ["network.station_positions_m=default"]).network.station_positions_m is None
+    assert check(client, preset="campus", overrides=["network.stations=3", "network.station_positions_m=default"])["ok"]
     assert not check(client, preset="campus", overrides=["network.stations=3"])["ok"]
 
 
@@ -96,7 +96,8 @@ def test_policies(client: Client, folder: Path) -> None:
         (["epochs=0"], "greater than or equal to 1"),
         (["speed=3"], "no learner setting 'speed'"),
         (["epochs"], "not of the form key=value"),
-        (["epochs= "], None),
+        (["epochs= "], "valid integer"),
+        (["epochs=default"], None),
         (["raw_reward=true"], "exclude each other"),
     ],
 )

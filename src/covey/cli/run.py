@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from pathlib import Path
@@ -96,7 +97,7 @@ def run(
     console = Console(quiet=quiet or as_json)
     notes = Console(stderr=True, quiet=quiet)
     short = {"security.mode": security, "privacy.identity": identity}
-    overrides = [*(set_ or ()), *(f"{key}={value}" for key, value in short.items() if value is not None)]
+    overrides = [*(set_ or ()), *(f"{key}={json.dumps(value)}" for key, value in short.items() if value is not None)]
     if resume:
         folder = _folder_to_resume(out)
         chosen, policy, seed, rounds = _settings_to_resume(folder, overrides, rounds)

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from covey.errors import ScenarioError
 from covey.learners.mixers import MixerName
+from covey.scenario.load import DEFAULT
 
 Algorithm = Literal["dpvd", "iql", "qmix"]
 
@@ -158,7 +159,10 @@ def learner_settings(given: dict[str, Any], overrides: Sequence[str], *, literal
         key, equals, text = override.partition("=")
         if not equals or not key:
             raise ScenarioError(f"'--learner {override}' is not of the form key=value, for example --learner hidden=32")
-        values[key.strip()] = text.strip()
+        if text.strip() == DEFAULT:
+            values.pop(key.strip(), None)
+        else:
+            values[key.strip()] = text.strip()
     try:
         return LearnerSettings.model_validate(values)
     except ValidationError as error:

@@ -19,14 +19,16 @@ from covey.scenario.schema import Scenario
 
 #: Presets that come with covey: name to TOML file.
 PRESETS: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.toml"))}
+#: What an override says, without quotes, to put a key back to its default.
+DEFAULT = "default"
 
 
 def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     """The scenario of a preset's name or a TOML file, with overrides applied.
 
     `overrides` are `section.key=value` strings whose values are read as TOML
-    (`network.users=20`, `data.name=cifar10`, `network.task_sets=[[0,1],[1,2]]`); one without a value
-    (`network.task_sets=`) puts the key back to its default.
+    (`network.users=20`, `data.name=cifar10`, `network.task_sets=[[0,1],[1,2]]`). The bare
+    word `default` puts a key back to its default; in quotes it is a text like any other.
     Raises `ScenarioError` with one sentence when anything is not allowed.
     """
     return scenario_from_dict(scenario_table(source, overrides), where=f"scenario '{source}'")
@@ -101,10 +103,10 @@ def _apply(table: dict[str, Any], override: str) -> None:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
             raise ScenarioError(f"'--set {override}': '{part}' is a value, not a section, so it has no keys below it")
-    if text.strip():
-        table[parts[-1]] = value
-    else:
+    if text.strip() == DEFAULT:
         table.pop(parts[-1], None)
+    else:
+        table[parts[-1]] = value
 
 
 def _sentence(problem: ErrorDetails) -> str:

@@ -34,7 +34,8 @@ class Base(BaseModel):
     preset: Annotated[str, Field(max_length=64)] = Field("quick", description="Name of a preset.")
     entry: Name | None = Field(None, description="Take the scenario of this run or training instead of a preset.")
     overrides: Annotated[list[Text], Field(max_length=OVERRIDES)] = Field(
-        default_factory=list, description="Changes as on the command line, section.key=value; no value is the default."
+        default_factory=list,
+        description="Changes as on the command line: section.key=value, or section.key=default.",
     )
 
 
@@ -109,14 +110,9 @@ def scenario_of(base: Base, folder: Folder) -> Scenario:
     return scenario_from_dict(table, where=where)
 
 
-def learner_words(form: Form) -> list[str]:
-    """Learner settings as on the command line; an empty field is the default and needs no word."""
-    return [text for text in form.learner if text.strip().partition("=")[1:] != ("=", "")]
-
-
 def settings_of(form: Form) -> LearnerSettings:
     """The learner settings that a form describes."""
-    return learner_settings({}, learner_words(form), literal=False)
+    return learner_settings({}, form.learner, literal=False)
 
 
 def judge(form: Form, folder: Folder) -> Answer:
@@ -158,7 +154,7 @@ def command_of(form: Form) -> str:
     for override in form.overrides:
         words += ["--set", override]
     if form.kind == "training":
-        for setting in learner_words(form):
+        for setting in form.learner:
             words += ["--learner", setting]
         words += ["--learning", form.learning] if form.learning != "surrogate" else []
     else:

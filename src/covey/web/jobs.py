@@ -18,7 +18,7 @@ from covey.scenario import dump_scenario
 from covey.simulation.storage import why_not, write_atomically
 from covey.web.catalogue import Catalogue
 from covey.web.folder import OUTPUT, Folder
-from covey.web.forms import Form, check_start, learner_words, policy_file, scenario_of, settings_of
+from covey.web.forms import Form, check_start, policy_file, scenario_of, settings_of
 from covey.web.settings import TOKEN_VARIABLE
 
 
@@ -105,7 +105,7 @@ class Jobs:
         """Further words of the command, and what the name of the entry says about them."""
         if form.kind == "training":
             settings = settings_of(form)
-            words = [word for text in learner_words(form) for word in ("--learner", text)]
+            words = [word for text in form.learner for word in ("--learner", text)]
             return [*words, "--algorithm", settings.algorithm, "--learning", form.learning], settings.algorithm
         policy, about = form.policy, form.policy
         if form.policy_of is not None:

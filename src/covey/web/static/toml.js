@@ -19,8 +19,9 @@ export function shownText(value) {
 /** The override that sets a key to what was typed. Text that could be read as something else is quoted. */
 export function overrideOf(key, text, isText) {
   const typed = text.trim();
-  if (!isText || typed === "") return `${key}=${typed}`;
-  const bare = /^[A-Za-z_][\w./ -]*$/.test(typed) && !/^(true|false|inf|nan)$/.test(typed);
+  if (typed === "") return `${key}=default`;
+  if (!isText) return `${key}=${typed}`;
+  const bare = /^[A-Za-z_][\w./ -]*$/.test(typed) && !/^(true|false|inf|nan|default)$/.test(typed);
   return `${key}=${bare ? typed : JSON.stringify(typed)}`;
 }
 

@@ -50,7 +50,10 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
-    """Opens an address in a fresh profile; errors and requests for anything else fail the test at its end."""
+    """Opens an address in a fresh profile; errors and requests for anything else fail the test at its end.
+
+    Ask for it after the address of a dashboard, so that pages are closed before their dashboard is.
+    """
     contexts: list[Any] = []
     complaints: list[str] = []
 

@@ -23,7 +23,7 @@ LONG = 300_000
 ENDLESS = 100_000
 
 
-def test_the_list_shows_runs_and_follows_changes(open_page: Open, address: str, runs: Path) -> None:
+def test_the_list_shows_runs_and_follows_changes(address: str, open_page: Open, runs: Path) -> None:
     page = show(open_page, address, "runs")
     page.wait_for_selector("tbody tr:nth-child(2)")
     assert {"one", "two"} == set(page.locator("td[data-title=Name]").all_inner_texts())
@@ -42,7 +42,7 @@ def test_the_list_shows_runs_and_follows_changes(open_page: Open, address: str, 
     page.wait_for_selector("[data-panel=accuracy] canvas")
 
 
-def test_a_comparison_draws_curves_and_names_differences(open_page: Open, address: str) -> None:
+def test_a_comparison_draws_curves_and_names_differences(address: str, open_page: Open) -> None:
     page = show(open_page, address, "compare?id=one&id=two")
     page.wait_for_selector("[data-panel=epsilon_max] canvas")
     assert page.locator("[data-panel=accuracy] .keys button").all_inner_texts() == ["1. one", "2. two"]
@@ -58,7 +58,7 @@ def test_a_comparison_draws_curves_and_names_differences(open_page: Open, addres
     until(page, "document.querySelectorAll('.chosen li').length === 1")
 
 
-def test_a_run_is_followed_round_by_round(open_page: Open, address: str, runs: Path) -> None:
+def test_a_run_is_followed_round_by_round(address: str, open_page: Open, runs: Path) -> None:
     path = runs / "live"
     path.mkdir()
     about = {"kind": "run", "scenario": "quick", "policy": "greedy", "seed": 0}
@@ -77,7 +77,7 @@ def test_a_run_is_followed_round_by_round(open_page: Open, address: str, runs: P
     page.wait_for_selector("text=75.0 %")
 
 
-def test_a_finished_run_shows_map_curves_files_and_report(open_page: Open, address: str) -> None:
+def test_a_finished_run_shows_map_curves_files_and_report(address: str, open_page: Open) -> None:
     page = show(open_page, address, "run?id=one")
     page.wait_for_selector("#map canvas")
     page.locator("#map canvas").press("ArrowRight")
@@ -92,7 +92,7 @@ def test_a_finished_run_shows_map_curves_files_and_report(open_page: Open, addre
     assert report.evaluate("origin") == "null"
 
 
-def test_a_form_says_what_is_wrong_while_one_types(open_page: Open, address: str) -> None:
+def test_a_form_says_what_is_wrong_while_one_types(address: str, open_page: Open) -> None:
     page = show(open_page, address, "new")
     page.wait_for_selector(".command code:not(:empty)")
     assert page.inner_text(".command code") == "covey run quick --policy greedy --seed 0"
@@ -117,7 +117,7 @@ def test_a_form_says_what_is_wrong_while_one_types(open_page: Open, address: str
     until(page, "document.querySelector('#field-privacy-v_max').value === '6'")
 
 
-def test_a_run_is_started_stopped_and_resumed(open_page: Open, address: str, runs: Path) -> None:
+def test_a_run_is_started_stopped_and_resumed(address: str, open_page: Open, runs: Path) -> None:
     page = show(open_page, address, "new")
     page.wait_for_selector(".command code:not(:empty)")
     page.fill("#name", "mine")
@@ -138,7 +138,7 @@ def test_a_run_is_started_stopped_and_resumed(open_page: Open, address: str, run
     page.wait_for_selector(".badge.interrupted", timeout=LONG)
 
 
-def test_a_training_is_started_followed_stopped_and_compared(open_page: Open, address: str, runs: Path) -> None:
+def test_a_training_is_started_followed_stopped_and_compared(address: str, open_page: Open, runs: Path) -> None:
     page = show(open_page, address, "new?kind=training")
     page.wait_for_selector(".command code:has-text('covey train quick')")
     page.fill("#name", "learning")
@@ -167,7 +167,7 @@ def test_a_training_is_started_followed_stopped_and_compared(open_page: Open, ad
     assert "kind\ttraining\ttraining\trun" in page.inner_text("table")
 
 
-def test_a_list_that_nobody_looked_at_is_right_again(open_page: Open, address: str, runs: Path) -> None:
+def test_a_list_that_nobody_looked_at_is_right_again(address: str, open_page: Open, runs: Path) -> None:
     page = show(open_page, address, "runs")
     page.wait_for_selector("tbody tr:nth-child(2)")
     hide = (
@@ -182,7 +182,7 @@ def test_a_list_that_nobody_looked_at_is_right_again(open_page: Open, address: s
     assert {"one", "three"} == set(page.locator("td[data-title=Name]").all_inner_texts())
 
 
-def test_stations_and_users_are_dragged_and_moved_by_keys(open_page: Open, address: str) -> None:
+def test_stations_and_users_are_dragged_and_moved_by_keys(address: str, open_page: Open) -> None:
     page = show(open_page, address, "playground")
     page.wait_for_selector(".policies td")
     canvas = page.locator(".playground-map > canvas")

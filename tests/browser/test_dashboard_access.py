@@ -85,14 +85,14 @@ def test_pages_of_other_origins_get_nothing(browser: Any, address: str, runs: Pa
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_phone_shows_every_page_without_scrolling_sideways(open_page: Open, address: str, name: str) -> None:
+def test_a_phone_shows_every_page_without_scrolling_sideways(address: str, open_page: Open, name: str) -> None:
     page = show(open_page, address, name, width=390, height=800, has_touch=True, color_scheme="dark")
     page.wait_for_selector(COMPLETE[name.partition("?")[0]])
     assert page.evaluate(SIDEWAYS) == 0
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_every_control_can_be_reached_and_seen_by_tab(open_page: Open, address: str, name: str) -> None:
+def test_every_control_can_be_reached_and_seen_by_tab(address: str, open_page: Open, name: str) -> None:
     page = show(open_page, address, name)
     page.wait_for_selector(COMPLETE[name.partition("?")[0]])
     until(page, "!document.querySelector('button:disabled')")

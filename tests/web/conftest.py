@@ -7,7 +7,8 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,12 @@ def with_real_run(folder: Path, real_run: Path) -> Path:
     return folder
 
 
+def run_now(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of asynchronous work; in a thread of its own: a browser's driver may run a loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
+
+
 class Client:
     """Asks a dashboard without a network, from an address and by a host name of choice."""
 
@@ -94,7 +101,8 @@ class Client:
             async with httpx.AsyncClient(transport=transport, base_url=f"http://{self._host}") as client:
                 return await client.request(method, path, headers={**self.headers, **(headers or {})}, **more)
 
-        return asyncio.run(ask())
+        answer: httpx.Response = run_now(ask())
+        return answer
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp
+from tests.web.conftest import run_now
 
 from covey.web.late import Late
 from covey.web.pages import page_app
@@ -53,11 +54,11 @@ async def api_that_fails() -> None:
 
 
 def test_pages_are_served_before_the_rest_is_there() -> None:
-    asyncio.run(page_then_api())
+    run_now(page_then_api())
 
 
 def test_an_error_while_the_rest_is_made_reaches_who_asks() -> None:
-    asyncio.run(api_that_fails())
+    run_now(api_that_fails())
 
 
 def test_the_page_alone_needs_no_part_of_covey_that_takes_long_to_import() -> None:

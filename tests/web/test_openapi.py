@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from tests.web.conftest import write_run
+from tests.web.conftest import run_now, write_run
 
 from covey.web.app import create_app
 from covey.web.settings import Settings
@@ -26,7 +25,7 @@ def test_no_request_makes_the_dashboard_fail(tmp_path: Path) -> None:
     write_run(tmp_path, "a")
     # No jobs: whatever form is made up, nothing is started.
     app = create_app(Settings(tmp_path, jobs=0))
-    description = asyncio.run(_ask(app, "GET", "/api/openapi.json")).json()
+    description = run_now(_ask(app, "GET", "/api/openapi.json")).json()
     schema = schemathesis.openapi.from_dict(description)
     asked: dict[str, set[int]] = {}
     for result in schema.get_all_operations():
@@ -48,7 +47,7 @@ def test_no_request_makes_the_dashboard_fail(tmp_path: Path) -> None:
             if known and "id" in query:
                 query["id"] = "a"
             body = {} if case.body is schemathesis.core.NOT_SET else {"json": case.body}
-            answer = asyncio.run(_ask(app, case.method, case.path, params=query, **body))
+            answer = run_now(_ask(app, case.method, case.path, params=query, **body))
             assert answer.status_code < 500, (case.method, case.path, query, body, answer.text)
             asked.setdefault(case.path, set()).add(answer.status_code)
 

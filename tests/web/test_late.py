@@ -29,7 +29,6 @@ async def page_then_api() -> None:
         return PlainTextResponse("made")
 
     late = Late(page_app(), make)
-    late.begin()
     async with asked(late) as client:
         assert (await client.get("/")).text.startswith("<!DOCTYPE html>")
         missing = await client.get("/nothing")
@@ -48,6 +47,7 @@ async def api_that_fails() -> None:
 
     late = Late(page_app(), make)
     late.begin()
+    late.begin()
     async with asked(late) as client:
         with pytest.raises(ValueError, match="no numbers today"):
             await client.get("/api/about")
@@ -62,8 +62,7 @@ def test_an_error_while_the_rest_is_made_reaches_who_asks() -> None:
 
 
 def test_the_page_alone_needs_no_part_of_covey_that_takes_long_to_import() -> None:
-    code = (
-        "import sys, covey.cli.dashboard, covey.web.serve; print({'torch', 'numpy', 'matplotlib'} & sys.modules.keys())"
-    )
+    modules = "covey.cli.dashboard, covey.web.folder, covey.web.serve"
+    code = f"import sys, {modules}; print({{'torch', 'numpy', 'matplotlib'}} & sys.modules.keys())"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     assert found.stdout.strip() == "set()"

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from covey import names
 from covey.errors import CoveyError, OutputError
 from covey.simulation.storage import plain, why_not
 
@@ -23,7 +24,7 @@ try:
 except ImportError:  # no POSIX locks on this system: nobody can tell who is working
     fcntl = None  # type: ignore[assignment]
 
-PROGRESS = "progress.jsonl"
+PROGRESS = names.PROGRESS
 
 #: How work can end.
 Ending = Literal["finished", "interrupted", "failed"]

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from covey.errors import OutputError, ResumeError
+from covey.names import RUN_CHECKPOINT
 from covey.privacy import JOURNAL, Ledger, charge_lost, read_journal
 from covey.scenario import dump_scenario
 from covey.scenario.load import fingerprint
@@ -29,7 +30,7 @@ from covey.simulation.record import USER_FIELDS, RoundRecord, UserRecord
 from covey.simulation.run import Simulation
 from covey.simulation.state import State
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT = RUN_CHECKPOINT
 _STATE_ARRAYS = (
     "positions_m", "mobility_memory", "models", "movements", "active", "identities", "served_rounds", "exhausted",
 )  # fmt: skip

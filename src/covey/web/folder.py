@@ -9,16 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from covey.errors import CoveyError
-from covey.learners.storage import CHECKPOINT as TRAINING_CHECKPOINT
-from covey.learners.storage import METRICS, POLICY
-from covey.simulation.progress import PROGRESS
-from covey.simulation.storage import CHECKPOINT
+from covey.names import METRICS, POLICY, PROGRESS, RUN_CHECKPOINT, TRAINING_CHECKPOINT
 from covey.web.settings import DEPTH, ENTRIES, NAME
 
 #: What a job that the dashboard started has printed.
 OUTPUT = "output.txt"
 #: A folder that holds one of these is a run or a training.
-MARKS = frozenset({CHECKPOINT, TRAINING_CHECKPOINT, PROGRESS, METRICS, "rounds.csv", "learner.json", OUTPUT})
+MARKS = frozenset({RUN_CHECKPOINT, TRAINING_CHECKPOINT, PROGRESS, METRICS, "rounds.csv", "learner.json", OUTPUT})
 #: Files of an entry that may be asked for, and their kinds.
 FILES: dict[str, str] = {
     "report.html": "text/html; charset=utf-8",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,6 +17,9 @@ from covey.web.guard import Guard
 from covey.web.late import Late
 from covey.web.pages import page_app
 from covey.web.settings import Settings, is_loopback
+
+#: Seconds in which a browser may fetch the page before everything else is imported.
+_HEAD_START_S = 2.0
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -60,7 +64,9 @@ def server_of(settings: Settings, listening: socket.socket, ready: Callable[[str
 
     def answering() -> None:
         ready(address_of(settings))
-        late.begin()
+        soon = threading.Timer(_HEAD_START_S, late.begin)
+        soon.daemon = True
+        soon.start()
 
     server = _Server(
         uvicorn.Config(

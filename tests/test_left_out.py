@@ -25,7 +25,7 @@ def test_a_number():
 def run_tests(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run two tests, one of which needs a browser, where no program can be found."""
     (folder / "test_it.py").write_text(A_TEST, encoding="utf-8")
-    plugins = ["-p", "tests.conftest", "-p", "tests.browser.conftest", "-p", "no:cacheprovider"]
+    plugins = ["-p", "tests.conftest", "-p", "tests.browser.conftest", "-p", "no:cacheprovider", "-W", "ignore"]
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), *plugins, str(folder)]
     given = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     return subprocess.run(

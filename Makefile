@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types deploy-demo test-deploy bench figures results study study-policies study-identities interop docs-reference clean
+.PHONY: help setup run test test-browser lint types deploy-demo test-deploy bench figures results study study-policies study-identities interop docs docs-reference clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -23,8 +23,15 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 run: setup  ## Run the main job on embedded data: covey run quick
 	@$(BIN)/covey run quick
 
-test: setup lint types  ## Lint, type-check and test
+test: setup lint types  ## Lint, type-check and test; names the tests it leaves out
 	@$(BIN)/python -m pytest -n 2 -m "not deploy"
+
+$(VENV)/.browser-ready: $(VENV)/.ready
+	@$(PIP) install --constraint constraints.txt --editable .[test,browser]
+	@touch $@
+
+test-browser: $(VENV)/.browser-ready  ## Test the pages in Chromium, which must be there (Debian: apt-get install chromium)
+	@COVEY_BROWSER=required $(BIN)/python -m pytest tests/browser tests/web/test_openapi.py
 
 lint: setup
 	@$(BIN)/ruff check .
@@ -87,6 +94,14 @@ study-identities: setup  ## Repeat the study of private identities (CIFAR-10 nee
 
 interop: .venv-interop/.ready  ## Train VDN, QMIX and IQL of BenchMARL on the environment (own virtual environment)
 	@.venv-interop/bin/python -m pytest tests/interop
+
+$(VENV)/.docs-ready: $(VENV)/.ready
+	@$(PIP) install --constraint constraints.txt --editable .[test,docs]
+	@touch $@
+
+docs: $(VENV)/.docs-ready  ## Build the pages and the reference as a site in build/docs; a warning is an error
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
+	@echo "Open build/docs/index.html"
 
 docs-reference: setup  ## Regenerate docs/scenario.md and docs/learner.md from the code
 	@$(BIN)/python -m covey.scenario.reference > docs/scenario.md

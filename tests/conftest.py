@@ -1,6 +1,35 @@
+"""Settings of all tests, and the names of those that were left out."""
+
 from __future__ import annotations
 
 import os
 
+import pytest
+
 # Before torch is imported anywhere: one compute thread, as the workers have.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Data sets, calibrations and policies of whoever runs the tests change no result."""
+    os.environ["COVEY_DATA"] = str(tmp_path_factory.mktemp("no_data"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Name every test that did not run, and why: a number of skipped tests is easily taken for success."""
+    left_out: dict[str, set[str]] = {}
+    for report in terminalreporter.stats.get("skipped", []):
+        left_out.setdefault(_reason(report), set()).add(report.nodeid)
+    if not left_out:
+        return
+    terminalreporter.section("left out, so neither passed nor failed")
+    for reason, names in sorted(left_out.items()):
+        terminalreporter.write_line(f"{reason}:")
+        for name in sorted(names):
+            terminalreporter.write_line(f"  {name}")
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    # A skipped test is told as (file, line, "Skipped: why").
+    return str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr).removeprefix("Skipped: ")

@@ -1,4 +1,4 @@
-"""Every Python snippet of the library page and the README runs, and generated pages match their numbers."""
+"""Every command and snippet of the pages runs, links lead somewhere, generated pages match their numbers."""
 
 from __future__ import annotations
 
@@ -6,16 +6,31 @@ import importlib.util
 import re
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.pages import ROOT, Block, blocks, covey_server, make_checkout, run_block
+from tests.test_layers import ALLOWED, SOURCE, imported_packages
 
-ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCKS = {page: blocks(page) for page in PAGES}
+RUN = {page: [b for b in found if b.language in ("sh", "python") and not b.reason] for page, found in BLOCKS.items()}
+#: Commands that no page can run in a test, in any form.
+NEVER_RUN = {
+    "make test": "it runs this test",
+    "pip install": "it changes the environment of the tests",
+    "covey data fetch": "it needs a network; tests/data/test_fetch.py has a server of its own",
+    "covey dashboard": "it serves until it is stopped; tests/web starts it",
+}
 
 
-def snippets(page: str) -> list[str]:
-    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    with covey_server() as address:
+        yield address
 
 
 def script(path: str) -> ModuleType:
@@ -27,17 +42,53 @@ def script(path: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/library.md", "docs/environment.md", "docs/privacy.md"])
-def test_snippets_run(page: str, tmp_path: Path) -> None:
-    found = snippets(page)
+@pytest.mark.parametrize("page", [page for page in PAGES if RUN[page]], ids=lambda page: page.stem)
+def test_commands_and_snippets_run(page: Path, server: str, tmp_path: Path) -> None:
+    make_checkout(tmp_path, server)
+    for block in RUN[page]:
+        result = run_block(block, tmp_path)
+        assert result.returncode == 0, f"{block}\n{result.stdout[-2000:]}\n{result.stderr[-2000:]}"
+
+
+def test_blocks_that_are_not_run_say_why() -> None:
+    for page, found in BLOCKS.items():
+        marked = [block for block in found if block.reason]
+        assert page.read_text(encoding="utf-8").count("<!-- not run") == len(marked), f"{page.name}: a mark is astray"
+        assert all(block.language in ("sh", "python") for block in marked), page.name
+
+
+def test_every_block_is_of_a_known_kind() -> None:
+    for block in (block for found in BLOCKS.values() for block in found):
+        included = block.language.startswith("{include}")
+        assert included or block.language in ("sh", "python", "toml", "text"), f"{block}: say sh, python, toml or text"
+
+
+def test_toml_blocks_are_scenarios() -> None:
+    from covey.scenario import Scenario
+
+    found = [block for many in BLOCKS.values() for block in many if block.language == "toml"]
     assert found
-    for code in found:
-        result = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
-        assert result.returncode == 0, f"{code}\n{result.stderr}"
+    for block in found:
+        Scenario.model_validate(tomllib.loads(block.code))
+
+
+def test_what_is_not_run_has_a_shorter_form_that_is() -> None:
+    done = {command for many in RUN.values() for block in many for command in commands(block)}
+    for block in (block for found in BLOCKS.values() for block in found if block.reason):
+        for command in commands(block):
+            assert command in done or command in NEVER_RUN, f"no page runs any '{command}': {block}"
+
+
+def commands(block: Block) -> set[str]:
+    """What a sh block calls: `covey run`, `covey data list`, `make run`, ..."""
+    if block.language != "sh":
+        return set()
+    words = r"^(?:\.venv/bin/)?(covey data \w+|covey \w+|make [\w-]+|pip \w+)"
+    return set(re.findall(words, block.code, re.MULTILINE))
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
@@ -76,3 +127,58 @@ def test_exit_codes_are_documented() -> None:
     text = (ROOT / "docs/commands.md").read_text(encoding="utf-8").replace("`", "")
     for code, meaning in EXIT_CODES.items():
         assert f"| {code} | {meaning} |" in text
+
+
+def test_the_index_names_every_page_once() -> None:
+    text = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    text = text[text.index("## Start") :]
+    linked = re.findall(r"\]\(([\w/-]+\.(?:md|rst))\)", text)
+    docs = ROOT / "docs"
+    there = {str(path.relative_to(docs)) for path in [*docs.glob("*.md"), *docs.glob("reference/*.rst")]}
+    assert sorted(linked) == sorted(there - {"index.md"})
+
+
+def test_every_package_has_a_page_in_the_reference() -> None:
+    without = {"bench", "cli", "figures", "web"}  # commands and pages; nothing to import
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")} - without
+    for package in packages:
+        page = (ROOT / f"docs/reference/{package}.rst").read_text(encoding="utf-8")
+        assert f".. automodule:: covey.{package}\n" in page
+
+
+def test_the_top_of_the_reference_names_all_that_covey_gives() -> None:
+    import covey
+
+    page = (ROOT / "docs/reference/covey.rst").read_text(encoding="utf-8")
+    documented = re.findall(r"^\.\. auto\w+:: covey\.(\w+)$", page, re.MULTILINE)
+    assert sorted(documented) == sorted(set(covey.__all__) - {"__version__"})
+
+
+def test_pictures_of_the_architecture_are_what_their_script_draws() -> None:
+    diagrams = script("docs/images/diagrams.py")
+    for name, draw in diagrams.PICTURES.items():
+        drawn = (ROOT / "docs/images" / name).read_text(encoding="utf-8")
+        assert drawn == draw(), "run python docs/images/diagrams.py"
+
+
+def test_imports_go_down_the_picture_of_the_packages() -> None:
+    rows = script("docs/images/diagrams.py").LAYERS
+    height = {name: len(rows) - number for number, row in enumerate(rows) for name, _ in row}
+    modules = {path.stem for path in SOURCE.glob("*.py")} - {"__init__", "__main__"}
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    assert set(height) == packages | modules
+    for package in sorted(packages):
+        found = {name for path in (SOURCE / package).rglob("*.py") for name in imported_packages(path)}
+        for below in (found | ALLOWED.get(package, set())) & set(height) - {package}:
+            assert height[below] < height[package], f"{package} stands beside or below {below}, which it may import"
+
+
+def test_the_site_builds_without_a_warning_and_needs_no_network(tmp_path: Path) -> None:
+    pytest.importorskip("sphinx", reason="`make docs` installs Sphinx and builds the site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", str(ROOT / "docs"), str(tmp_path)]
+    built = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    assert built.returncode == 0, built.stderr
+    for page in tmp_path.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        assert not re.findall(r"<(?:script|img|iframe)[^>]* src=\"https?:|<link[^>]* href=\"https?:", text), page.name
+    assert (tmp_path / "_images" / "packages.svg").exists()

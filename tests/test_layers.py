@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "covey"
-BASE = {"errors", "seeding", "scenario"}
+BASE = {"errors", "names", "seeding", "scenario"}
 ALLOWED: dict[str, set[str]] = {
     "scenario": {"errors"},
     "radio": BASE,
@@ -34,6 +34,19 @@ ALLOWED: dict[str, set[str]] = {
         "report",
         "security",
         "simulation",
+    },
+    "web": BASE
+    | {
+        "radio",
+        "allocation",
+        "learning",
+        "privacy",
+        "data",
+        "association",
+        "simulation",
+        "environment",
+        "learners",
+        "report",
     },
     "figures": BASE
     | {

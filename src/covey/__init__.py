@@ -10,17 +10,19 @@ one subject each: `radio`, `allocation`, `association`, `learning`, `privacy`, `
 `environment`, `learners`, `evaluation`.
 """
 
-from importlib import metadata
+from importlib import import_module, metadata
+from typing import TYPE_CHECKING, Any
 
-from covey.association import Observation, register_policy
-from covey.data import UserData, register_dataset
-from covey.environment import parallel_env
-from covey.errors import CoveyError
-from covey.learners.library import learned_policy
-from covey.learning import register_model
-from covey.radio import register_mobility, register_path_loss
-from covey.scenario import Scenario, dump_scenario, load_scenario
-from covey.simulation import History, Simulation, simulate
+if TYPE_CHECKING:
+    from covey.association import Observation, register_policy
+    from covey.data import UserData, register_dataset
+    from covey.environment import parallel_env
+    from covey.errors import CoveyError
+    from covey.learners.library import learned_policy
+    from covey.learning import register_model
+    from covey.radio import register_mobility, register_path_loss
+    from covey.scenario import Scenario, dump_scenario, load_scenario
+    from covey.simulation import History, Simulation, simulate
 
 __version__ = metadata.version("covey")
 
@@ -43,3 +45,41 @@ __all__ = [
     "register_policy",
     "simulate",
 ]
+
+#: Where the names above come from; each is imported when it is first used, because most of them need torch.
+_HOMES = {
+    "CoveyError": "errors",
+    "History": "simulation",
+    "Observation": "association",
+    "Scenario": "scenario",
+    "Simulation": "simulation",
+    "UserData": "data",
+    "dump_scenario": "scenario",
+    "learned_policy": "learners.library",
+    "load_scenario": "scenario",
+    "parallel_env": "environment",
+    "register_dataset": "data",
+    "register_mobility": "radio",
+    "register_model": "learning",
+    "register_path_loss": "radio",
+    "register_policy": "association",
+    "simulate": "simulation",
+}
+#: Packages that can be reached as `covey.NAME` without an import of their own.
+_PACKAGES = frozenset({
+    "allocation", "association", "data", "environment", "errors", "evaluation", "learners", "learning", "privacy",
+    "radio", "report", "scenario", "security", "seeding", "simulation", "theory",
+})  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"covey.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'covey' has no attribute '{name}'")
+    found = globals()[name] = getattr(import_module(f"covey.{_HOMES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_PACKAGES})

@@ -17,7 +17,7 @@ from covey.cli.main import main
 
 RESULTS = {
     "summary.json", "rounds.csv", "users.csv", "scenario.toml", "models.safetensors", "checkpoint.safetensors",
-    "map.png", "curves.png", "blocks.png", "report.html", "ledger.jsonl",
+    "map.png", "curves.png", "blocks.png", "report.html", "ledger.jsonl", "progress.jsonl",
 }  # fmt: skip
 
 
@@ -216,6 +216,7 @@ def test_masks_and_private_identities_by_their_short_options(
     [
         (["--security", "maskd"], "'none', 'masked' or 'blind'"),
         (["--security", ""], "'none', 'masked' or 'blind'"),
+        (["--security", "default"], "'none', 'masked' or 'blind'"),
         (["--identity", "private"], "'raw', 'noisy_max' or 'from_release'"),
         (["--identity", "noisy_max", "--set", "privacy.noise=off"], "privacy.noise is 'off'"),
         (["--identity", "from_release", "--set", "clustering.rule=kmeans"], "clustering.rule is 'kmeans'"),

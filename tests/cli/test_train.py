@@ -19,7 +19,7 @@ SMALL = [
 ]  # fmt: skip
 FILES = {
     "policy.safetensors", "metrics.csv", "training.png", "summary.json", "scenario.toml", "learner.json", "tensorboard",
-    "training.safetensors",
+    "training.safetensors", "progress.jsonl", "report.html",
 }  # fmt: skip
 
 

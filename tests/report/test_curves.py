@@ -33,8 +33,8 @@ def test_privacy_panel_shows_largest_mean_and_every_user(history: History) -> No
     axes = draw_panel(history, "privacy").axes[0]
     lines = {line.get_label(): line.get_ydata() for line in axes.lines}
     exact = history.ledger.epsilon()
-    assert lines["largest"][-1] == pytest.approx(exact.max(), rel=3e-3)
-    assert lines["mean"][-1] == pytest.approx(exact.mean(), rel=3e-3)
+    assert lines["largest"][-1] == pytest.approx(exact.max(), rel=1e-4)
+    assert lines["mean"][-1] == pytest.approx(exact.mean(), rel=1e-4)
     assert len(axes.collections[0].get_segments()) == 12
 
 
@@ -79,7 +79,7 @@ def test_one_round_many_groups_and_no_round(make_history: Callable[..., History]
     assert "No round" in empty.texts[0].get_text()
 
 
-def test_epsilons_interpolate_within_three_per_mille_and_keep_the_ends() -> None:
+def test_epsilons_interpolate_within_a_ten_thousandth_and_keep_the_ends() -> None:
     rho = np.geomspace(1e-4, 50.0, 300).reshape(3, 100)
     exact = np.array([epsilon(float(value), 1e-5) for value in rho.flat]).reshape(rho.shape)
     np.testing.assert_allclose(epsilons(rho, 1e-5), exact, rtol=3e-3)

@@ -6,13 +6,16 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
+from covey.report.data import PAGES
 from covey.report.palette import (
     STYLE,
+    contrast,
     drawing_style,
     group_colours,
     group_markers,
     group_of_task,
     ink_on,
+    readable,
     task_colours,
 )
 from covey.simulation import History
@@ -71,3 +74,21 @@ def test_drawing_leaves_global_settings_alone() -> None:
         assert mpl.rcParams["axes.grid"] is False
         assert mpl.rcParams["font.size"] == STYLE["font.size"]
     assert dict(mpl.rcParams) == before
+
+
+def test_contrast_is_that_of_wcag() -> None:
+    assert contrast("white", "black") == pytest.approx(21.0)
+    assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
+    assert contrast("#123456", "#123456") == 1.0
+
+
+@pytest.mark.parametrize("page", PAGES.values())
+@pytest.mark.parametrize("groups", [1, 4, 8, 20])
+def test_colours_stand_out_from_light_and_dark_pages_and_from_each_other(page: str, groups: int) -> None:
+    colours = [readable(colour, page) for colour in group_colours(groups)]
+    assert min(contrast(colour, page) for colour in colours) >= 3.0
+    assert len(set(colours)) == groups
+
+
+def test_colours_that_stand_out_already_are_kept() -> None:
+    assert readable("#0072B2", "#ffffff") == "#0072b2"

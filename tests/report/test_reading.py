@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from covey.privacy import Ledger
 from covey.report import reading
 from covey.simulation import History
 
@@ -90,3 +91,56 @@ def test_privacy_without_noise_without_uploads_and_with_a_large_delta(history: H
     assert "unlimited" in _text(reading.on_privacy(history, summary))
     summary["privacy"]["epsilon_max"]["exact"] = 0.0
     assert "nothing was spent" in _text(reading.on_privacy(history, summary))
+
+
+def test_rounds_tell_of_movement_stations_and_the_last_change(make_history: Callable[..., History]) -> None:
+    history = make_history(rounds=4)
+    text = _text(reading.on_rounds(history, history.summary()))
+    assert "m between two rounds on average" in text
+    assert "100.0 % of the links lead to the nearest station" in text
+    first = history.records[0].users
+    same = {"x_m": first.x_m, "y_m": first.y_m, "identity": first.identity}
+    history.records[1:] = [replace(record, users=replace(record.users, **same)) for record in history.records[1:]]
+    text = _text(reading.on_rounds(history, history.summary()))
+    assert "stayed where they were" in text
+    assert "Nobody ever changed the task" in text
+    other = replace(first, identity=(first.identity + 1) % 4)
+    history.records[0] = replace(history.records[0], users=other)
+    assert "Nobody changed the task after round 2" in _text(reading.on_rounds(history, history.summary()))
+    history.records[-1] = replace(history.records[-1], users=other)
+    assert "12 users changed the task in the last round" in _text(reading.on_rounds(history, history.summary()))
+
+
+def test_a_single_round_shows_no_movement(make_history: Callable[..., History]) -> None:
+    history = make_history(rounds=1)
+    assert "shows no movement" in _text(reading.on_rounds(history, history.summary()))
+
+
+def test_network_lists_all_kinds_and_compares_halves(history: History) -> None:
+    summary = history.summary()
+    summary["totals"].update(unable=1, beyond_blocks=0, selected_twice=7, no_block=3, no_broadcast=0)
+    text = _text(reading.on_network(history, summary))
+    assert (
+        "else left without a block at the rate floor (3) and chosen by a station that cannot run the task (1)" in text
+    )
+    violators = history.column("violators")
+    assert (
+        f"The first 7 rounds had {violators[:7].sum()} violating users, the other 8 had {violators[7:].sum()}" in text
+    )
+
+
+def test_privacy_says_how_near_users_are_to_their_budgets(make_history: Callable[..., History]) -> None:
+    history = make_history(users=4, rounds=2)
+    assert "budget" not in _text(reading.on_privacy(history, history.summary()))
+    ledger = Ledger(4, delta=1e-5, budget_epsilon=20.0)
+    ledger.spent["gradient"][:] = ledger.budget_rho * [0.2, 0.95, 0.5, 0.0]
+    history.ledger = ledger
+    text = _text(reading.on_privacy(history, history.summary()))
+    assert "User 1 has used most of its budget, 95.0 % of its rho; 1 user has less than a tenth left" in text
+
+
+def test_cost_names_a_round_that_was_much_slower(make_history: Callable[..., History]) -> None:
+    history = make_history(rounds=3)
+    assert "slowest" not in _text(reading.on_cost(history, history.summary()))
+    history.records[1] = replace(history.records[1], delay_s=9.0)
+    assert "The slowest was round 2 with 9.00 s" in _text(reading.on_cost(history, history.summary()))

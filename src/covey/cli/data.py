@@ -19,7 +19,7 @@ from covey.errors import CoveyError, DataError
 from covey.scenario import PRESETS, load_scenario
 from covey.scenario.schema import Data, Scenario
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", suggest_commands=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON instead of tables.")]
 

@@ -4,37 +4,92 @@ from __future__ import annotations
 
 import os
 import sys
-from importlib import metadata
+from importlib import import_module, metadata
+from typing import Any
 
 import click
 import typer
 from rich.console import Console
 from rich.markup import escape
+from typer.core import TyperGroup
 
-from covey.cli import bench, bound, calibrate, data, deploy, evaluate, figures, privacy, run, train
 from covey.errors import EXIT_CODES, INTERRUPTED, CoveyError
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
+#: Commands in the order of the help: module, function or group of commands there, and what help says in one line.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "run": ("run", "run", "Train K models with users over a simulated network, privately, round by round."),
+    "train": ("train", "train", "Train one agent per station to choose its users, together."),
+    "evaluate": (
+        "evaluate",
+        "evaluate",
+        "Compare a trained policy, alone and guarded, with the reference policies, layout by layout.",
+    ),
+    "calibrate": (
+        "calibrate",
+        "calibrate_",
+        "Fit the surrogate's constants to real runs of a scenario, and report how wrong it is.",
+    ),
+    "privacy": (
+        "privacy",
+        "privacy",
+        "Answer budget questions: of rounds, noise, epsilon and delta, give three and get the fourth.",
+    ),
+    "bound": ("bound", "bound", "Play a run and hold the corrected convergence bound against what it did."),
+    "figures": ("figures", "figures", "Compute the paper's figures 2 to 10 and our own, and judge every claim."),
+    "dashboard": (
+        "dashboard",
+        "dashboard",
+        "Serve a web page that lists, compares, follows, starts, stops and resumes runs and trainings.",
+    ),
+    "data": ("data", "app", "List, fetch and inspect data sets."),
+    "bench": (
+        "bench",
+        "bench",
+        "Measure covey beside a plain PyTorch loop, Opacus and cvxpy, in one run on this machine.",
+    ),
+}
+
+
+class Commands(TyperGroup):
+    """Knows all commands by name, and loads one when it is used: most of them need seconds to be imported."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = {name: click.Command(name, help=line) for name, (_, _, line) in COMMANDS.items()}
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that was asked for, loaded."""
+        name, command, left = super().resolve_command(ctx, args)
+        return name, load(name) if name in COMMANDS else command, left
+
+
+def load(name: str) -> click.Command:
+    """One command, ready to be used."""
+    module, attribute, line = COMMANDS[name]
+    found = getattr(import_module(f"covey.cli.{module}"), attribute)
+    if not isinstance(found, typer.Typer):
+        alone = typer.Typer(rich_markup_mode="rich", add_completion=False)
+        alone.command(name, epilog=_EPILOG)(found)
+        return typer.main.get_command(alone)
+    group = typer.main.get_command(found)
+    group.name, group.help = name, line
+    return group
+
 
 app = typer.Typer(
     name="covey",
+    cls=Commands,
     help="Clustered federated learning over wireless networks, with differential privacy.",
     epilog=_EPILOG,
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # click does, and twice is too often
 )
-app.command("run", epilog=_EPILOG)(run.run)
-app.command("train", epilog=_EPILOG)(train.train)
-app.command("evaluate", epilog=_EPILOG)(evaluate.evaluate)
-app.command("calibrate", epilog=_EPILOG)(calibrate.calibrate_)
-app.command("privacy", epilog=_EPILOG)(privacy.privacy)
-app.command("bound", epilog=_EPILOG)(bound.bound)
-app.command("figures", epilog=_EPILOG)(figures.figures)
-app.add_typer(data.app, name="data", help="List, fetch and inspect data sets.")
-app.add_typer(deploy.app, name="deploy", help="Real devices: the same rounds with users behind Flower's SuperNodes.")
-app.command("bench", epilog=_EPILOG)(bench.bench)
 
 
 def _show_version(value: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from pathlib import Path
@@ -22,6 +23,7 @@ from covey.report import summary_table, write_report
 from covey.scenario import PRESETS, dump_scenario, load_scenario
 from covey.scenario.schema import Scenario
 from covey.simulation import Simulation
+from covey.simulation.progress import Progress
 from covey.simulation.storage import (
     CHECKPOINT,
     prepare_folder,
@@ -105,7 +107,7 @@ def run(
     console = Console(quiet=quiet or as_json)
     notes = Console(stderr=True, quiet=quiet)
     short = {"security.mode": security, "privacy.identity": identity}
-    overrides = [*(set_ or ()), *(f"{key}={value}" for key, value in short.items() if value is not None)]
+    overrides = [*(set_ or ()), *(f"{key}={json.dumps(value)}" for key, value in short.items() if value is not None)]
     if resume:
         folder = _folder_to_resume(out)
         chosen, policy, seed, rounds = _settings_to_resume(folder, overrides, rounds)
@@ -119,47 +121,54 @@ def run(
     measured = kept if resume and kept.is_file() else trace
     channel, mobility = channel_and_mobility(chosen, seed, "" if measured is None else str(measured))
     decides = named_policy(policy, chosen, folder / POLICY if resume else None, notes)
-    with Simulation(
-        chosen,
-        decides,
-        rounds=rounds,
-        seed=seed,
-        channel=channel,
-        mobility=mobility,
-        workers=workers or _sensible_workers(chosen),
-        journal=Journal(folder / JOURNAL),
-    ) as simulation:
-        simulation.history.policy = policy
-        started, interrupted = time.perf_counter(), False
+    with Progress(folder) as progress:
+        with Simulation(
+            chosen,
+            decides,
+            rounds=rounds,
+            seed=seed,
+            channel=channel,
+            mobility=mobility,
+            workers=workers or _sensible_workers(chosen),
+            journal=Journal(folder / JOURNAL),
+        ) as simulation:
+            history = simulation.history
+            history.policy = policy
+            started, interrupted = time.perf_counter(), False
+            about = {"kind": "run", "scenario": chosen.name, "policy": policy, "seed": seed}
+            try:
+                with interruptible():
+                    if resume:
+                        progress.claim()
+                        restore_checkpoint(simulation, folder)
+                        progress.start(about, done=len(history.records), total=history.rounds, resume=True)
+                    else:
+                        prepare_folder(folder, overwrite=overwrite)
+                        progress.start(about, done=0, total=history.rounds, resume=False)
+                        (folder / JOURNAL).unlink(missing_ok=True)
+                        write_atomically(folder / "scenario.toml", dump_scenario(chosen).encode())
+                        kept.unlink(missing_ok=True)
+                        if trace is not None:
+                            write_atomically(kept, trace.read_bytes())
+                        if isinstance(decides, LearnedPolicy):
+                            decides.save(folder / POLICY)
+                        save_checkpoint(simulation, folder)
+                    _play(simulation, folder, progress, notes)
+            except KeyboardInterrupt:
+                if not (folder / CHECKPOINT).exists():
+                    raise
+                interrupted = True
+            seconds = time.perf_counter() - started
         try:
-            with interruptible():
-                if resume:
-                    restore_checkpoint(simulation, folder)
-                else:
-                    prepare_folder(folder, overwrite=overwrite)
-                    (folder / JOURNAL).unlink(missing_ok=True)
-                    write_atomically(folder / "scenario.toml", dump_scenario(chosen).encode())
-                    kept.unlink(missing_ok=True)
-                    if trace is not None:
-                        write_atomically(kept, trace.read_bytes())
-                    if isinstance(decides, LearnedPolicy):
-                        decides.save(folder / POLICY)
-                    save_checkpoint(simulation, folder)
-                _play(simulation, folder, notes)
+            extra = {"versions": versions(), "wall_seconds": round(seconds, 3)} | _exchange(decides)
+            if history.milliseconds:
+                extra["security_milliseconds"] = history.milliseconds
+            write_results(history, folder, extra)
+            write_report(history, folder, versions(), write_atomically)
         except KeyboardInterrupt:
-            if not (folder / CHECKPOINT).exists():
-                raise
             interrupted = True
-        seconds = time.perf_counter() - started
-        history = simulation.history
-    try:
-        extra = {"versions": versions(), "wall_seconds": round(seconds, 3)} | _exchange(decides)
-        if history.milliseconds:
-            extra["security_milliseconds"] = history.milliseconds
-        write_results(history, folder, extra)
-        write_report(history, folder, versions(), write_atomically)
-    except KeyboardInterrupt:
-        interrupted = True
+        if interrupted:
+            progress.interrupted()
     console.print(summary_table(history))
     console.print(f"Results in [bold]{folder}[/]: open {folder / 'report.html'}", highlight=False, soft_wrap=True)
     if as_json and not quiet:
@@ -171,16 +180,17 @@ def run(
     return 0
 
 
-def _play(simulation: Simulation, folder: Path, console: Console) -> None:
-    """Play the remaining rounds with a progress bar and a checkpoint after each."""
+def _play(simulation: Simulation, folder: Path, progress: Progress, console: Console) -> None:
+    """Play the remaining rounds with a progress bar, and a checkpoint and a line of progress after each."""
     history = simulation.history
-    with progress_bar(console) as progress:
-        bar = progress.add_task(history.scenario.name, total=history.rounds, completed=len(history.records), now="")
+    with progress_bar(console) as bars:
+        bar = bars.add_task(history.scenario.name, total=history.rounds, completed=len(history.records), now="")
         while not simulation.done:
             record = simulation.play()
             save_checkpoint(simulation, folder)
+            progress.row(record.row(), len(history.records))
             now = f"loss {record.loss:.2f}, grouped {record.clustering_accuracy:.0%}, served {record.served}"
-            progress.update(bar, advance=1, now=now)
+            bars.update(bar, advance=1, now=now)
 
 
 def named_policy(name: str, scenario: Scenario, stored: Path | None, console: Console) -> str | Policy:

@@ -12,11 +12,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from covey.cli.common import free_folder, interruptible, learner_settings, progress_bar, stored_scenario
+from covey.cli.common import free_folder, interruptible, progress_bar, stored_scenario
 from covey.environment import Calibration
 from covey.errors import INTERRUPTED, OutputError, ResumeError, ScenarioError
 from covey.learners.board import Board
-from covey.learners.settings import LearnerSettings
+from covey.learners.settings import LearnerSettings, learner_settings
 from covey.learners.storage import (
     CHECKPOINT,
     POLICY,
@@ -27,10 +27,10 @@ from covey.learners.storage import (
     write_inputs,
 )
 from covey.learners.training import Trainer
-from covey.report.pictures import png
-from covey.report.training import draw_training
+from covey.report import write_training_report
 from covey.scenario import PRESETS, load_scenario
 from covey.scenario.schema import Scenario
+from covey.simulation.progress import Progress
 from covey.simulation.storage import prepare_folder, versions, write_atomically
 
 #: Seconds between two checkpoints; what they hold does not depend on it.
@@ -77,9 +77,9 @@ def train(
 ) -> int:
     """Train one agent per station to choose its users, together.
 
-    Writes to the folder: policy.safetensors, metrics.csv, training.png, summary.json, scenario.toml,
-    learner.json, TensorBoard logs, and a checkpoint. Ctrl-C keeps what was finished; --resume continues
-    to exactly the policy an uninterrupted training would have given. Use the policy with
+    Writes to the folder: policy.safetensors, metrics.csv, report.html, training.png, summary.json,
+    scenario.toml, learner.json, TensorBoard logs, and a checkpoint. Ctrl-C keeps what was finished;
+    --resume continues to exactly the policy an uninterrupted training would have given. Use the policy with
     `covey run SCENARIO --policy FOLDER/policy.safetensors` and judge it with `covey evaluate`.
 
     Examples:
@@ -113,30 +113,38 @@ def train(
         learning=learning,  # type: ignore[arg-type]
         calibration=None if calibration is None else Calibration.load(calibration),
     )
-    if resume:
-        restore_training(trainer, folder)
-    else:
-        if (folder / CHECKPOINT).exists() and not overwrite:
-            raise OutputError(
-                f"'{folder}' already holds a training; continue it with --resume, replace it with --overwrite,"
-                " or choose another folder with --out"
-            )
-        prepare_folder(folder, overwrite=overwrite)
-        write_inputs(trainer, folder)
-        save_training(trainer, folder)
-    started, interrupted = time.perf_counter(), False
-    try:
-        with interruptible():
-            _train(trainer, folder, notes)
-    except KeyboardInterrupt:
-        interrupted = True
-    if not interrupted:
-        # An interrupted epoch may have left the learner half way; the last checkpoint is what counts.
-        save_training(trainer, folder)
-    seconds = time.perf_counter() - started
-    summary = _write_results(trainer, folder, seconds)
+    with Progress(folder) as progress:
+        about = {"kind": "training", "scenario": chosen.name, "policy": settings.algorithm, "seed": seed}
+        if resume:
+            progress.claim()
+            restore_training(trainer, folder)
+            progress.start(about, done=trainer.epoch, total=settings.epochs, resume=True)
+        else:
+            if (folder / CHECKPOINT).exists() and not overwrite:
+                raise OutputError(
+                    f"'{folder}' already holds a training; continue it with --resume, replace it with --overwrite,"
+                    " or choose another folder with --out"
+                )
+            prepare_folder(folder, overwrite=overwrite)
+            progress.start(about, done=0, total=settings.epochs, resume=False)
+            write_inputs(trainer, folder)
+            save_training(trainer, folder)
+        started, interrupted = time.perf_counter(), False
+        try:
+            with interruptible():
+                _train(trainer, folder, progress, notes)
+        except KeyboardInterrupt:
+            interrupted = True
+            progress.interrupted()
+        if not interrupted:
+            # An interrupted epoch may have left the learner half way; the last checkpoint is what counts.
+            save_training(trainer, folder)
+        seconds = time.perf_counter() - started
+        summary = _write_results(trainer, folder, seconds)
     console.print(_table(summary))
-    console.print(f"Policy in [bold]{folder / POLICY}[/]", highlight=False, soft_wrap=True)
+    console.print(
+        f"Policy in [bold]{folder / POLICY}[/]: open {folder / 'report.html'}", highlight=False, soft_wrap=True
+    )
     if as_json and not quiet:
         typer.echo((folder / "summary.json").read_text(encoding="utf-8"), nl=False)
     if interrupted:
@@ -146,15 +154,16 @@ def train(
     return 0
 
 
-def _train(trainer: Trainer, folder: Path, console: Console) -> None:
-    """Train the remaining epochs with a progress bar, checkpoints and logs."""
+def _train(trainer: Trainer, folder: Path, progress: Progress, console: Console) -> None:
+    """Train the remaining epochs with a progress bar, checkpoints, lines of progress and logs."""
     total = trainer.settings.epochs
     saved = time.perf_counter()
-    with Board(folder, trainer.epoch) as board, progress_bar(console) as progress:
-        bar = progress.add_task(trainer.settings.algorithm, total=total, completed=trainer.epoch, now="")
+    with Board(folder, trainer.epoch) as board, progress_bar(console) as bars:
+        bar = bars.add_task(trainer.settings.algorithm, total=total, completed=trainer.epoch, now="")
         while not trainer.done:
             row = trainer.run_epoch()
             board.add(row)
+            progress.row(row, trainer.epoch)
             if time.perf_counter() - saved > _CHECKPOINT_S:
                 save_training(trainer, folder)
                 saved = time.perf_counter()
@@ -162,7 +171,7 @@ def _train(trainer: Trainer, folder: Path, console: Console) -> None:
                 f"reward {row['reward']:,.0f}, violating {row['violating_rounds']:.0%},"
                 f" served {row['served']:.1f}, epsilon {row['epsilon']:.2f}"
             )
-            progress.update(bar, advance=1, now=now)
+            bars.update(bar, advance=1, now=now)
 
 
 def _write_results(trainer: Trainer, folder: Path, seconds: float) -> dict[str, Any]:
@@ -186,8 +195,16 @@ def _write_results(trainer: Trainer, folder: Path, seconds: float) -> dict[str, 
         "versions": versions(),
     }
     write_atomically(folder / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
-    if trainer.rows:
-        write_atomically(folder / "training.png", png(draw_training(trainer.rows, trainer.settings)))
+    write_training_report(
+        trainer.rows,
+        trainer.settings,
+        trainer.scenario,
+        folder,
+        seed=trainer.seed,
+        learning=trainer.learning,
+        versions=versions(),
+        write=write_atomically,
+    )
     return summary
 
 

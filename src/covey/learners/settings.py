@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from covey.errors import ScenarioError
 from covey.learners.mixers import MixerName
+from covey.scenario.load import DEFAULT
 
 Algorithm = Literal["dpvd", "iql", "qmix"]
 
@@ -146,3 +149,28 @@ LITERAL: dict[str, object] = {
     "credit": "team",
     "raw_reward": True,
 }
+
+
+def learner_settings(given: dict[str, Any], overrides: Sequence[str], *, literal: bool) -> LearnerSettings:
+    """Settings from the command's own options, then `key=value` overrides; `literal` starts from the paper's loop."""
+    values: dict[str, Any] = {**LITERAL} if literal else {}
+    values |= {key: value for key, value in given.items() if value is not None}
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        if not equals or not key:
+            raise ScenarioError(f"'--learner {override}' is not of the form key=value, for example --learner hidden=32")
+        if text.strip() == DEFAULT:
+            values.pop(key.strip(), None)
+        else:
+            values[key.strip()] = text.strip()
+    try:
+        return LearnerSettings.model_validate(values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        name = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            known = ", ".join(LearnerSettings.model_fields)
+            raise ScenarioError(f"there is no learner setting '{name}'; the settings are {known}") from None
+        message = problem["msg"].removeprefix("Value error, ").replace("Input should", "it should")
+        where = f"the learner setting '{name}' is {problem['input']!r}, but " if name else ""
+        raise ScenarioError(where + message[:1].lower() + message[1:]) from None

@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from covey import names
 from covey.errors import ResumeError
 from covey.learners.learner import Moments
 from covey.learners.policy import LearnedPolicy
@@ -22,9 +23,9 @@ from covey.scenario import dump_scenario
 from covey.scenario.load import fingerprint
 from covey.simulation.storage import csv_bytes, read_checkpoint_header, write_atomically
 
-CHECKPOINT = "training.safetensors"
-POLICY = "policy.safetensors"
-METRICS = "metrics.csv"
+CHECKPOINT = names.TRAINING_CHECKPOINT
+POLICY = names.POLICY
+METRICS = names.METRICS
 
 
 def save_training(trainer: Trainer, folder: Path) -> None:

@@ -1,20 +1,21 @@
-"""The report of a run as one self-contained web page: no scripts, no network, nothing beside it."""
+"""The report of a run as one self-contained web page: no network, nothing beside it."""
 
 from __future__ import annotations
 
 import shlex
-from base64 import b64encode
 from collections.abc import Mapping
 from html import escape
-from importlib import resources
 from typing import Any
 
 from covey.report import reading
+from covey.report.alternatives import plot_texts
 from covey.report.curves import draw_panel
+from covey.report.data import epsilon_method, report_data
+from covey.report.elements import document, folded, picture, player, plot, plots, section, settings, table, tiles
 from covey.report.pictures import draw_pictures, png
 from covey.report.sheets import (
     LISTED_USERS,
-    Sheet,
+    confusion_sheet,
     privacy_sheet,
     security_sheet,
     spread_sheet,
@@ -27,17 +28,23 @@ from covey.report.words import count, number, percent, quantity, seconds
 from covey.scenario import dump_scenario
 from covey.simulation import History
 
-#: Alternative texts of the panels; what they show in numbers stands in the text beside them.
-_PANELS: dict[str, str] = {
-    "loss": "Line chart: training loss of every true group over the rounds.",
-    "accuracy": "Line chart: test accuracy of every true group and of all users over the rounds.",
-    "identities": "Line chart: share of users with the right identity, and adjusted Rand index, over the rounds.",
-    "clipping": "Line chart: share of per-sample gradients cut by clipping over the rounds.",
-    "privacy": "Line chart: epsilon spent by every user, largest and mean, over the rounds.",
-    "service": "Bar and line chart: users chosen, served and violating in every round.",
-    "delay": "Stacked bar chart: uplink, computing and downlink delay of every round.",
-    "energy": "Stacked bar chart: energy of users sending, users computing and stations in every round.",
+#: Titles of the plots.
+_TITLES: dict[str, str] = {
+    "loss": "Training loss by true group",
+    "accuracy": "Test accuracy by true group",
+    "task_loss": "Training loss by task",
+    "task_accuracy": "Test accuracy by task",
+    "identities": "Right identities",
+    "privacy": "Epsilon over rounds",
+    "spent": "Epsilon of every user",
+    "clipping": "Per-sample gradients cut by clipping",
+    "service": "Users chosen, served and violating",
+    "violations": "Violating users by kind",
+    "delay": "Delay of a round",
+    "energy": "Energy of a round",
 }
+#: Plots that have a picture for print and for readers without scripts.
+_PICTURED = ("loss", "accuracy", "identities", "privacy", "clipping", "service", "delay", "energy")
 
 
 def render_html(history: History, *, versions: Mapping[str, str]) -> str:
@@ -48,23 +55,13 @@ def render_html(history: History, *, versions: Mapping[str, str]) -> str:
 def build_page(history: History, versions: Mapping[str, str], pictures: Mapping[str, bytes]) -> str:
     """`render_html` from pictures that were drawn already, by `draw_pictures`."""
     summary = history.summary()
-    name = escape(history.scenario.name)
-    style = resources.files("covey.report").joinpath("report.css").read_text(encoding="utf-8")
     body = [_notes(summary), _head(history)]
     if history.records:
-        body += [_tiles(summary), *_results(history, summary, pictures)]
+        body += [_tiles(summary), player("round"), _rounds(history, summary, pictures), *_results(history, summary)]
     else:
         body.append("<p>No round was played, so there are no results. The settings below are those of the run.</p>")
-    body += [_repeat(history), _settings(history, versions)]
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:;'
-        " style-src 'unsafe-inline'\">\n"
-        f"<title>covey report: {name}</title>\n<style>\n{style}</style>\n</head>\n<body>\n"
-        + "\n".join(body)
-        + "\n</body>\n</html>\n"
-    )
+    body += [_repeat(history), settings(dump_scenario(history.scenario), versions)]
+    return document(f"covey report: {history.scenario.name}", body, report_data(history))
 
 
 def _notes(summary: dict[str, Any]) -> str:
@@ -95,127 +92,121 @@ def _tiles(summary: dict[str, Any]) -> str:
     wrong = sum(user["identity_right"] is False for user in summary["users"])
     judged = sum(user["identity_right"] is not None for user in summary["users"])
     energy = totals["transmit_energy_j"] + totals["compute_energy_j"]
-    tiles = (
-        ("Test accuracy", percent(final["accuracy"]), f"{percent(start['accuracy'])} before"),
-        ("Training loss", number(final["loss"]), f"{number(start['loss'])} before"),
+    return tiles(
         (
-            "Right identities",
-            percent(final["clustering_accuracy"]),
-            f"{wrong} of {users} wrong" if judged else "not known",
-        ),
-        (
-            "Largest epsilon",
-            number(summary["privacy"]["epsilon_max"]["exact"]),
-            f"at delta = {number(summary['privacy']['delta'], 1)}",
-        ),
-        ("Served in a round", f"{totals['served'] / summary['rounds']:.1f}", f"of {count(users, 'user')}"),
-        ("Violating users", f"{totals['violators']:,}", f"in {count(totals['rounds_with_violations'], 'round')}"),
-        ("Delay in all", seconds(totals["delay_s"]), "simulated time"),
-        ("Users' energy in all", quantity(energy, "J"), "sending, computing"),
-    )
-    items = "".join(
-        f"<div><dt>{escape(label)}</dt><dd>{escape(value)}<small>{escape(more)}</small></dd></div>"
-        for label, value, more in tiles
-    )
-    return f'<dl class="tiles">{items}</dl>'
-
-
-def _results(history: History, summary: dict[str, Any], pictures: Mapping[str, bytes]) -> list[str]:
-    if len(history.samples) <= LISTED_USERS:
-        users = _table(user_sheet(summary))
-    else:
-        everyone = _table(user_sheet(summary, "All users"))
-        users = (
-            _table(spread_sheet(summary))
-            + _table(worst_sheet(summary))
-            + f"<details><summary>All {len(history.samples):,} users</summary>{everyone}</details>"
+            ("Test accuracy", percent(final["accuracy"]), f"{percent(start['accuracy'])} before"),
+            ("Training loss", number(final["loss"]), f"{number(start['loss'])} before"),
+            (
+                "Right identities",
+                percent(final["clustering_accuracy"]),
+                f"{wrong:,} of {users:,} wrong" if judged else "not known",
+            ),
+            (
+                "Largest epsilon",
+                number(summary["privacy"]["epsilon_max"]["exact"]),
+                f"at delta = {number(summary['privacy']['delta'], 1)}",
+            ),
+            ("Served in a round", f"{totals['served'] / summary['rounds']:.1f}", f"of {count(users, 'user')}"),
+            ("Violating users", f"{totals['violators']:,}", f"in {count(totals['rounds_with_violations'], 'round')}"),
+            ("Delay in all", seconds(totals["delay_s"]), "simulated time"),
+            ("Users' energy in all", quantity(energy, "J"), "sending, computing"),
         )
-    rounds = history.records[-1].round
-    network = history.scenario.network
+    )
+
+
+def _rounds(history: History, summary: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
+    """Map, blocks and identities of one round, chosen by a slider; the last round without scripts."""
+    rounds, network = history.records[-1].round, history.scenario.network
     the_map = (
         f"Map of round {rounds}: {count(network.stations, 'station')} and {count(network.users, 'user')}, of whom"
         f" {history.records[-1].served} are linked to a station that serves them."
     )
     grid = f"Grid of round {rounds}: which user holds which block of which station; below, the use over all rounds."
+    moving = (
+        '<div class="moving"><p id="facts" class="facts" aria-live="polite"></p>'
+        '<div class="stage"><figure class="map"><h3>Map</h3><div id="map"></div></figure>'
+        '<div><figure><h3>Signs</h3><ul id="legend" class="legend"></ul>'
+        "<figcaption>Colours and shapes are announced tasks; lines lead to the station that serves the user."
+        "</figcaption></figure>"
+        '<figure><h3>Identities</h3><div id="confusion" class="scroll" tabindex="0"></div>'
+        "<figcaption>Users by true group and announced task. Outlined: right under the matching of this round."
+        "</figcaption></figure></div></div>"
+        '<figure><h3>Blocks</h3><div id="blocks" class="scroll" tabindex="0"></div>'
+        "<figcaption>Who holds which uplink block of which station; colours are tasks.</figcaption></figure></div>"
+    )
+    return section(
+        "Round by round",
+        reading.on_rounds(history, summary),
+        moving,
+        picture(pictures["map"], the_map, "The network in the last round. Colours and shapes are tasks."),
+        picture(pictures["blocks"], grid, "The uplink blocks in the last round and over all rounds."),
+        f'<div class="still">{table(confusion_sheet(history))}</div>',
+    )
+
+
+def _results(history: History, summary: dict[str, Any]) -> list[str]:
+    texts = plot_texts(history)
+
+    def shown(*names: str, **notes: str) -> str:
+        return plots(
+            *(
+                plot(
+                    name,
+                    _TITLES[name],
+                    texts[name],
+                    png(draw_panel(history, name)) if name in _PICTURED else None,
+                    notes.get(name, ""),
+                )
+                for name in names
+            )
+        )
+
+    masked = history.scenario.security.mode == "masked"
     return [
-        _section(
+        section(
             "Learning",
             reading.on_learning(history, summary),
-            _panels(history, "loss", "accuracy"),
-            _table(task_sheet(summary)),
+            shown("loss", "accuracy", "task_loss", "task_accuracy"),
+            table(task_sheet(summary)),
         ),
-        _section(
-            "Identities",
-            reading.on_identities(history, summary),
-            _panels(history, "identities"),
-            users,
-        ),
-        _section(
+        section("Identities", reading.on_identities(history, summary), shown("identities"), _users(history, summary)),
+        section(
             "Privacy",
             reading.on_privacy(history, summary),
-            _panels(history, "privacy", "clipping"),
-            _table(privacy_sheet(summary)),
-            _table(security_sheet(history, summary)) if history.scenario.security.mode == "masked" else "",
+            shown("privacy", "spent", "clipping", **_notes_on_spending(history)),
+            table(privacy_sheet(summary)),
+            table(security_sheet(history, summary)) if masked else "",
         ),
-        _section(
-            "Network",
+        section(
+            "Service and violations",
             reading.on_network(history, summary),
-            _picture(pictures["map"], the_map, "The network in the last round. Colours and shapes are tasks."),
-            _picture(pictures["blocks"], grid, "The uplink blocks in the last round and over all rounds."),
-            _panels(history, "service"),
+            shown("service", "violations", violations="A user that broke two rules counts in both."),
         ),
-        _section(
+        section(
             "Time and energy",
             reading.on_cost(history, summary),
-            _panels(history, "delay", "energy"),
-            _table(total_sheet(history, summary)),
+            shown("delay", "energy"),
+            table(total_sheet(history, summary)),
         ),
-    ]
+    ]  # fmt: skip
 
 
-def _section(title: str, sentences: list[str], *parts: str) -> str:
-    text = " ".join(escape(sentence) for sentence in sentences)
-    return f"<section><h2>{escape(title)}</h2><p>{text}</p>{''.join(parts)}</section>"
+def _notes_on_spending(history: History) -> dict[str, str]:
+    """Captions of the plots of epsilon: by which formula, and against which budget."""
+    zcdp = epsilon_method(history) == "zcdp"
+    formula = "By the zCDP formula, in which budgets are kept and which holds for all releases." if zcdp else ""
+    budget = "" if history.ledger.budget_epsilon is not None else " No budget was set."
+    return {"privacy": formula, "spent": f"After the round chosen above.{budget}"}
 
 
-def _panels(history: History, *names: str) -> str:
-    figures = []
-    for name in names:
-        source = _source(png(draw_panel(history, name)))
-        figures.append(f'<figure><img src="{source}" alt="{escape(_PANELS[name])}"></figure>')
-    return f'<div class="panels">{"".join(figures)}</div>'
-
-
-def _picture(image: bytes, alternative: str, caption: str) -> str:
+def _users(history: History, summary: dict[str, Any]) -> str:
+    if len(history.samples) <= LISTED_USERS:
+        return table(user_sheet(summary))
+    everyone = table(user_sheet(summary, "All users"))
     return (
-        f'<figure class="wide"><div class="scroll" tabindex="0"><img src="{_source(image)}"'
-        f' alt="{escape(alternative)}"></div><figcaption>{escape(caption)}'
-        '<span class="narrow"> Scroll the picture sideways to see all of it.</span></figcaption></figure>'
-    )
-
-
-def _source(image: bytes) -> str:
-    return f"data:image/png;base64,{b64encode(image).decode('ascii')}"
-
-
-def _table(sheet: Sheet) -> str:
-    def cell(tag: str, index: int, text: str) -> str:
-        kinds = [] if index < sheet.words or "right" in text or "wrong" in text or text == "identity" else ["n"]
-        kinds += ["wrong"] if "wrong" in text else []
-        kinds += ["sub"] if text.startswith("  ") else []
-        attributes = f' class="{" ".join(kinds)}"' if kinds else ""
-        scope = ' scope="col"' if tag == "th" else ""
-        return f"<{tag}{scope}{attributes}>{escape(text.strip())}</{tag}>"
-
-    pairs = len(sheet.heads) == 2
-    head = "".join(cell("th", index, text) for index, text in enumerate(sheet.heads))
-    rows = "".join(
-        f"<tr>{''.join(cell('td', index, text) for index, text in enumerate(row))}</tr>" for row in sheet.rows
-    )
-    return (
-        f'<div class="scroll" tabindex="0"><table{" class=pairs" if pairs else ""}>'
-        f"<caption>{escape(sheet.title)}</caption>"
-        f"{'' if pairs else f'<thead><tr>{head}</tr></thead>'}<tbody>{rows}</tbody></table></div>"
+        table(spread_sheet(summary))
+        + table(worst_sheet(summary))
+        + folded(f"All {len(history.samples):,} users", everyone)
     )
 
 
@@ -233,13 +224,4 @@ def _repeat(history: History) -> str:
         "<section><h2>Repeat this run</h2><p>The scenario stands in <code>scenario.toml</code> beside this page and"
         f" below. {exact} A policy of your own goes to <code>covey.simulate</code> in Python.</p>"
         f"<pre>{escape(command)}</pre></section>"
-    )
-
-
-def _settings(history: History, versions: Mapping[str, str]) -> str:
-    rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(version)}</td></tr>" for name, version in versions.items())
-    return (
-        "<details><summary>Scenario</summary>"
-        f"<pre>{escape(dump_scenario(history.scenario))}</pre></details>"
-        f"<details><summary>Versions</summary><table><tbody>{rows}</tbody></table></details>"
     )

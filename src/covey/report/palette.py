@@ -83,11 +83,31 @@ def group_markers(groups: int) -> list[str]:
     return [MARKERS[group % len(MARKERS)] for group in range(groups)]
 
 
+def contrast(first: str, second: str) -> float:
+    """Contrast of two colours by WCAG, from 1 (equal) to 21 (black and white)."""
+    lights = sorted(_luminance(colour) + 0.05 for colour in (first, second))
+    return lights[1] / lights[0]
+
+
 def ink_on(colour: str) -> str:
     """Black or white, whichever reads better on this colour (WCAG contrast)."""
+    return "black" if contrast(colour, "black") >= contrast(colour, "white") else "white"
+
+
+def readable(colour: str, background: str, least: float = 3.0) -> str:
+    """The colour, mixed with as little black or white as gives a contrast of `least` to the background."""
+    ink = ink_on(background)
+    for share in np.linspace(0.0, 1.0, 41):
+        mixed = (1.0 - share) * np.array(mpl.colors.to_rgb(colour)) + share * np.array(mpl.colors.to_rgb(ink))
+        found = mpl.colors.to_hex(mixed)
+        if contrast(found, background) >= least:
+            return found
+    return ink
+
+
+def _luminance(colour: str) -> float:
     linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in mpl.colors.to_rgb(colour)]
-    luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-    return "black" if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else "white"
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def group_of_task(history: History) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from covey.report.words import VIOLATION_WORDS, count, listed, number, percent, quantity, seconds
 from covey.simulation import History
+from covey.simulation.record import UserRecord
 
 Summary = dict[str, Any]
 
@@ -46,6 +47,38 @@ def on_learning(history: History, summary: Summary) -> list[str]:
             f"Clipping cut {percent(clipped[0])} of the per-sample gradients in the first round with uploads and"
             f" {percent(clipped[-1])} in the last."
         )
+    return sentences
+
+
+def on_rounds(history: History, summary: Summary) -> list[str]:
+    """How users moved, who served them, and when identities came to rest."""
+    sentences = [_movement(history)]
+    station = history.user_column("station")
+    served = station >= 0
+    if served.any():
+        distances = [_distances(history, record.users) for record in history.records]
+        nearest = np.stack([distance.argmin(axis=1) for distance in distances])
+        sentences.append(
+            f"{percent(float((station == nearest)[served].mean()))} of the links lead to the nearest station."
+        )
+    times = history.served_rounds
+    low, high = int(times.min()), int(times.max())
+    rounds = count(summary["rounds"], "round")
+    sentences.append(
+        f"Every user was served in {low} of {rounds}."
+        if low == high
+        else f"Users were served in {low} to {high} of {rounds}, on average in {times.mean():.1f}."
+    )
+    changed = (np.diff(history.user_column("identity"), axis=0) != 0).sum(axis=1)
+    if changed.any():
+        last = history.records[int(np.flatnonzero(changed)[-1]) + 1].round
+        sentences.append(
+            f"{count(int(changed[-1]), 'user').capitalize()} changed the task in the last round."
+            if changed[-1]
+            else f"Nobody changed the task after round {last}."
+        )
+    elif len(history.records) > 1:
+        sentences.append("Nobody ever changed the task.")
     return sentences
 
 
@@ -91,11 +124,18 @@ def on_network(history: History, summary: Summary) -> list[str]:
     if totals["violators"]:
         kinds = sorted(VIOLATION_WORDS, key=lambda name: -totals[name])
         most = kinds[0]
+        others = [f"{VIOLATION_WORDS[name]} ({totals[name]:,})" for name in kinds[1:] if totals[name]]
         sentences.append(
             f"{totals['rounds_with_violations']} of {count(rounds, 'round')} broke a rule, with"
             f" {count(totals['violators'], 'violating user')} in total; most often a user was"
-            f" {VIOLATION_WORDS[most]} ({totals[most]:,} times)."
+            f" {VIOLATION_WORDS[most]} ({count(totals[most], 'time')}){', else ' if others else ''}{listed(others)}."
         )
+        if rounds > 3:
+            early, late = (int(part.sum()) for part in np.split(history.column("violators"), [rounds // 2]))
+            sentences.append(
+                f"The first {count(rounds // 2, 'round')} had {count(early, 'violating user')}, the other"
+                f" {rounds - rounds // 2} had {late:,}."
+            )
     else:
         sentences.append("No rule was broken in any round.")
     if totals["refused_releases"]:
@@ -118,6 +158,13 @@ def on_cost(history: History, summary: Summary) -> list[str]:
         f"All users together spent {quantity(users, 'J')}, {percent(sending / users if users > 0 else 0.0)} of it on"
         f" sending; the stations spent {quantity(totals['station_energy_j'], 'J')} on broadcasts.",
     ]
+    delay = history.column("delay_s").astype(float)
+    slowest = int(delay.argmax())
+    if len(delay) > 1 and delay[slowest] > 1.5 * float(np.median(delay)):
+        sentences.append(
+            f"The slowest was round {history.records[slowest].round} with {seconds(float(delay[slowest]))}; half of the"
+            f" rounds took {seconds(float(np.median(delay)))} or less."
+        )
     return sentences
 
 
@@ -151,9 +198,42 @@ def on_privacy(history: History, summary: Summary) -> list[str]:
             f"Delta is not small against one over the number of samples ({int(history.samples.max()):,} for the"
             " largest user), which weakens any epsilon; choose a smaller privacy.delta."
         )
+    budget = _budget(history)
+    if budget:
+        sentences.append(budget)
     if privacy["refusals"]:
         sentences.append(f"Budgets refused {count(privacy['refusals'], 'release')}.")
     return sentences
+
+
+def _budget(history: History) -> str:
+    """How near users are to their budgets; nothing where there are none."""
+    limits = history.ledger.budget_rho
+    if history.ledger.budget_epsilon is None or not np.isfinite(limits).all():
+        return ""
+    # In rho, in which budgets are kept: shares of it add up over rounds, those of epsilon do not.
+    shares = history.ledger.rho / np.maximum(limits, np.finfo(float).tiny)
+    most = int(shares.argmax())
+    near = int((shares > 0.9).sum())
+    return (
+        f"User {most} has used most of its budget, {percent(float(shares[most]))} of its rho;"
+        f" {count(near, 'user')} {'has' if near == 1 else 'have'} less than a tenth left."
+    )
+
+
+def _movement(history: History) -> str:
+    if len(history.records) < 2:
+        return "One round shows no movement."
+    steps = np.hypot(*(np.diff(history.user_column(name), axis=0) for name in ("x_m", "y_m")))
+    if not steps.any():
+        return "Users stayed where they were."
+    return f"Users moved by {number(float(steps.mean()))} m between two rounds on average."
+
+
+def _distances(history: History, users: UserRecord) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """(U, B) metres from every user to every station."""
+    at = np.column_stack([users.x_m, users.y_m])
+    return np.asarray(np.linalg.norm(at[:, None] - history.stations_m[None], axis=2))
 
 
 def _moved(before: float, after: float) -> str:

@@ -58,6 +58,19 @@ def task_sheet(summary: Summary) -> Sheet:
     )
 
 
+def confusion_sheet(history: History) -> Sheet:
+    """Users by true group and announced task in the last round."""
+    tasks, last = history.scenario.network.tasks, history.records[-1]
+    counts = np.zeros((tasks, tasks), dtype=np.int64)
+    np.add.at(counts, (history.groups, last.users.identity), 1)
+    return Sheet(
+        f"Users by true group and announced task in round {last.round}",
+        ("group", *(f"task {task}" for task in range(tasks))),
+        [(str(group), *(str(users) for users in row)) for group, row in enumerate(counts.tolist())],
+        words=0,
+    )
+
+
 def user_sheet(summary: Summary, title: str = "Users after the last round", order: list[int] | None = None) -> Sheet:
     """One row per user, or of the users in `order`."""
     users = summary["users"] if order is None else [summary["users"][index] for index in order]

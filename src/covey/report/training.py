@@ -13,14 +13,7 @@ from numpy.typing import NDArray
 from covey.allocation import VIOLATION_KINDS
 from covey.learners.settings import LearnerSettings
 from covey.report.palette import ALARM, FAINT, MUTED, OKABE_ITO, drawing_style
-
-_KIND_NAMES = {
-    "unable": "task not run there",
-    "beyond_blocks": "more users than blocks",
-    "selected_twice": "selected twice",
-    "no_block": "no block",
-    "no_broadcast": "no broadcast slot",
-}
+from covey.report.words import VIOLATION_NAMES
 
 
 def draw_training(rows: Sequence[dict[str, Any]], settings: LearnerSettings) -> Figure:
@@ -71,7 +64,7 @@ def _violations(axes: Axes, epochs: NDArray[np.int64], column: Any) -> None:
         values = column(kind)
         if np.any(values > 0):
             colour = OKABE_ITO[index]
-            axes.plot(epochs, values, color=colour, linewidth=1.0, label=_KIND_NAMES[kind])
+            axes.plot(epochs, values, color=colour, linewidth=1.0, label=VIOLATION_NAMES[kind])
     axes.set(title="Violating users per episode, while exploring", xlabel="epoch")
     if column("violators").max() > 20:
         axes.set_yscale("symlog", linthresh=1.0)

@@ -13,6 +13,15 @@ VIOLATION_WORDS: dict[str, str] = {
     "no_broadcast": "in a broadcast beyond the downlink limit",
 }
 
+#: The same in a word or two, for legends.
+VIOLATION_NAMES: dict[str, str] = {
+    "unable": "task not run there",
+    "beyond_blocks": "more users than blocks",
+    "selected_twice": "chosen twice",
+    "no_block": "no block",
+    "no_broadcast": "no broadcast slot",
+}
+
 _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "\N{MICRO SIGN}"), (1e-9, "n"))
 
 

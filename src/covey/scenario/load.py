@@ -19,20 +19,28 @@ from covey.scenario.schema import Scenario
 
 #: Presets that come with covey: name to TOML file.
 PRESETS: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.toml"))}
+#: What an override says, without quotes, to put a key back to its default.
+DEFAULT = "default"
 
 
 def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
     """The scenario of a preset's name or a TOML file, with overrides applied.
 
     `overrides` are `section.key=value` strings whose values are read as TOML
-    (`network.users=20`, `data.name=cifar10`, `network.task_sets=[[0,1],[1,2]]`).
+    (`network.users=20`, `data.name=cifar10`, `network.task_sets=[[0,1],[1,2]]`). The bare
+    word `default` puts a key back to its default; in quotes it is a text like any other.
     Raises `ScenarioError` with one sentence when anything is not allowed.
     """
+    return scenario_from_dict(scenario_table(source, overrides), where=f"scenario '{source}'")
+
+
+def scenario_table(source: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The nested dictionary behind `load_scenario`, before it is validated."""
     path = PRESETS.get(str(source), Path(source))
     table = _read_toml(path, str(source))
     for override in overrides:
         _apply(table, override)
-    return scenario_from_dict(table, where=f"scenario '{source}'")
+    return table
 
 
 def scenario_from_dict(table: dict[str, Any], where: str = "the scenario") -> Scenario:
@@ -41,8 +49,17 @@ def scenario_from_dict(table: dict[str, Any], where: str = "the scenario") -> Sc
         return Scenario.model_validate(table)
     except ValidationError as error:
         problems = error.errors()
-        more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
+        more = f" (and {others} more problem{'s' if others > 1 else ''})" if (others := len(problems) - 1) else ""
         raise ScenarioError(f"{where}: {_sentence(problems[0])}{more}") from None
+
+
+def scenario_problems(table: dict[str, Any]) -> list[tuple[str, str]]:
+    """Every problem of a nested dictionary: the key it is about (empty for all of it) and one sentence."""
+    try:
+        Scenario.model_validate(table)
+    except ValidationError as error:
+        return [(".".join(str(part) for part in problem["loc"]), _sentence(problem)) for problem in error.errors()]
+    return []
 
 
 def dump_scenario(scenario: Scenario) -> str:
@@ -86,7 +103,10 @@ def _apply(table: dict[str, Any], override: str) -> None:
         table = table.setdefault(part, {})
         if not isinstance(table, dict):
             raise ScenarioError(f"'--set {override}': '{part}' is a value, not a section, so it has no keys below it")
-    table[parts[-1]] = value
+    if text.strip() == DEFAULT:
+        table.pop(parts[-1], None)
+    else:
+        table[parts[-1]] = value
 
 
 def _sentence(problem: ErrorDetails) -> str:

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from covey.errors import OutputError, ResumeError
+from covey.names import RUN_CHECKPOINT
 from covey.privacy import JOURNAL, Ledger, charge_lost, read_journal
 from covey.scenario import dump_scenario
 from covey.scenario.load import fingerprint
@@ -29,7 +30,7 @@ from covey.simulation.record import USER_FIELDS, RoundRecord, UserRecord
 from covey.simulation.run import Simulation
 from covey.simulation.state import State
 
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT = RUN_CHECKPOINT
 _STATE_ARRAYS = (
     "positions_m", "mobility_memory", "models", "movements", "active", "identities", "served_rounds", "exhausted",
 )  # fmt: skip
@@ -51,7 +52,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise OutputError(_why_not(path, error)) from None
+            raise OutputError(why_not(path, error)) from None
         raise
 
 
@@ -65,13 +66,14 @@ def prepare_folder(folder: Path, *, overwrite: bool) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(_why_not(folder, error)) from None
+        raise OutputError(why_not(folder, error)) from None
     probe = folder / ".write-test"
     write_atomically(probe, b"")
     probe.unlink(missing_ok=True)
 
 
-def _why_not(path: Path, error: OSError) -> str:
+def why_not(path: Path, error: OSError) -> str:
+    """One sentence about a file that cannot be written, with what to do."""
     reasons = {
         errno.ENOSPC: "the disk is full; free some space or choose another folder with --out",
         errno.EDQUOT: "the disk quota is used up; free some space or choose another folder with --out",
@@ -94,7 +96,7 @@ def write_results(history: History, folder: Path, extra: dict[str, Any]) -> None
     write_atomically(folder / "rounds.csv", csv_bytes(record.row() for record in history.records))
     write_atomically(folder / "users.csv", csv_bytes(_user_rows(history)))
     write_atomically(folder / "models.safetensors", save({"models": np.ascontiguousarray(history.models)}))
-    summary = json.dumps(_plain(history.summary() | extra), indent=2, allow_nan=False)
+    summary = json.dumps(plain(history.summary() | extra), indent=2, allow_nan=False)
     write_atomically(folder / "summary.json", summary.encode() + b"\n")
 
 
@@ -212,14 +214,14 @@ def _cell(value: Any) -> Any:
     return value
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A copy that strict JSON can hold: missing values become null, infinite ones the word "infinite"."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.generic):
-        return _plain(value.item())
+        return plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else "infinite"
     return value

@@ -1,0 +1,36 @@
+"""What the page of a training draws, as one dictionary that is ready for JSON.
+
+| key | holds |
+| --- | --- |
+| `kind` | "training" |
+| `name`, `algorithm` | of the scenario and the learner |
+| `epochs`, `planned` | epochs finished and asked for |
+| `kinds` | kinds of violations: [column, short name, words] |
+| `series` | columns of metrics.csv by name: a list over epochs, null where there is no value |
+
+Columns are explained in docs/training.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from covey.learners.settings import LearnerSettings
+from covey.report.data import rounded
+from covey.report.words import VIOLATION_NAMES, VIOLATION_WORDS
+from covey.scenario import Scenario
+
+
+def training_data(rows: Sequence[dict[str, Any]], settings: LearnerSettings, scenario: Scenario) -> dict[str, Any]:
+    """Everything that the page of a training draws, from the rows of its metrics.csv."""
+    names = list(rows[0]) if rows else ["epoch"]
+    return {
+        "kind": "training",
+        "name": scenario.name,
+        "algorithm": settings.algorithm,
+        "epochs": len(rows),
+        "planned": settings.epochs,
+        "kinds": [[name, VIOLATION_NAMES[name], words] for name, words in VIOLATION_WORDS.items()],
+        "series": {name: rounded([row[name] for row in rows]) for name in names},
+    }

@@ -1,0 +1,257 @@
+"""One network of the playground: its links, and what comes of a policy's choice. Nothing is trained."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.allocation import VIOLATION_KINDS, Allocation, CheckReport, Plan, Problem, check, noise_levels, project
+from covey.association import ExactPolicy, Observation, Policy, get_policy, validated_selection
+from covey.data import load_dataset
+from covey.data.partitions import draw_groups, draw_sizes
+from covey.environment.site import Site, site_of
+from covey.errors import PolicyError, ScenarioError
+from covey.learning import build_model, count_weights
+from covey.privacy import epsilon, release_rho
+from covey.radio import Channel, distances, place, uplink_rates
+from covey.scenario import Scenario, schema
+from covey.seeding import generator
+from covey.simulation.world import clipping_norms
+from covey.web.reasons import why_not_served
+
+#: Users at most, and seconds, for the exact policy.
+_EXACT_USERS, _EXACT_S = 24, 2.0
+#: Bounds of models that are built to count their weights.
+_DEEPEST, _WIDEST = 4, 4096
+#: Sample shapes and classes of data sets that are too large to read for their shape alone.
+SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
+    "digits": ((1, 8, 8), 10),
+    "cifar10": ((3, 32, 32), 10),
+    "femnist": ((1, 28, 28), 62),
+    "fashion_mnist": ((1, 28, 28), 10),
+}
+
+
+class Network:
+    """One network in one round, and what policies make of it.
+
+    tasks, samples: of every user, drawn from the seed as in a run when not given.
+    """
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        seed: int,
+        round: int,
+        tasks: Sequence[int] | None = None,
+        samples: Sequence[int] | None = None,
+    ) -> None:
+        size, users = scenario.network, scenario.network.users
+        self.scenario, self._seed, self._round = scenario, seed, round
+        weights = 0 if scenario.radio.model_bits else _weights(scenario.model, scenario.data.model_dump_json())
+        self._model_bits = scenario.radio.model_bits or weights * scenario.radio.bits_per_weight
+        self.site: Site = site_of(scenario, weights)
+        self.stations_m, self.users_m = place(size, seed)
+        self.tasks = _given(tasks, draw_groups(users, size.tasks, seed), "tasks")
+        self.samples = _given(samples, draw_sizes(scenario.data, users, seed), "samples")
+        if self.tasks.max() >= size.tasks:
+            raise ScenarioError(f"a user has task {self.tasks.max()}, but tasks are numbered 0 to {size.tasks - 1}")
+        channel = Channel(scenario.radio, size.min_distance_m, seed)
+        gains = channel.gains(self.users_m, self.stations_m, round)
+        self.observation = Observation(
+            round=round,
+            identities=self.tasks,
+            distances_m=distances(self.users_m, self.stations_m),
+            gains=gains,
+            samples=self.samples,
+            capable=self.site.capable,
+            blocks=self.site.blocks,
+            downlink_slots=self.site.downlink_slots,
+            power_w=self.site.power_w,
+            noise_w=self.site.noise_w,
+            min_sinr=self.site.min_sinr,
+            available=np.ones(users, dtype=bool),
+            kept=np.zeros(users, dtype=bool),
+        )
+        self._clip = clipping_norms(scenario, self.samples)
+
+    @cached_property
+    def alone_bps(self) -> NDArray[np.float64]:
+        """(U, B) rate of every user at every station if nobody else sends."""
+        users, stations = self.observation.gains.shape
+        # Every pair as a user of its own on a block of its own, so that nobody interferes.
+        station = np.tile(np.arange(stations), users)
+        pairs = np.repeat(self.observation.gains, stations, axis=0)
+        rates = self._rates(pairs, station, np.arange(users * stations))
+        return rates.reshape(users, stations)
+
+    @cached_property
+    def feasible(self) -> NDArray[np.bool_]:
+        """(U, B): the station runs the user's task, and the user alone reaches the rate floor there."""
+        reached = self.alone_bps >= self.scenario.radio.min_rate_bps
+        return np.asarray(reached & self.observation.eligible.T)
+
+    def outcome(self, name: str, rounds: int) -> dict[str, Any]:
+        """What a policy chooses and what comes of it."""
+        try:
+            selected = self._choose(name)
+        except PolicyError as error:
+            return {"name": name, "error": str(error)}
+        plan, privacy = self.project(selected), self.scenario.privacy
+        task = np.where(plan.served, self.tasks, -1)
+        if privacy.noise == "off":
+            noise_std = np.zeros(len(task))
+        else:
+            noise_std = noise_levels(self.samples, task, privacy.v_max, privacy.n_min, tasks=self.site.tasks).std
+        rho = np.where(plan.served, release_rho(self._clip, noise_std, privacy.adjacency), 0.0)
+        spent = np.array([epsilon(float(rounds * cost), privacy.delta) for cost in rho])
+        report = check(
+            Allocation.from_indices(
+                plan.station, plan.block, noise_std, stations=self.site.stations, blocks=self.site.blocks
+            ),
+            self._problem(),
+        )
+        return {
+            "name": name,
+            "error": "",
+            "served": int(plan.served.sum()),
+            "samples": int(self.samples[plan.served].sum()),
+            "broadcasts": int(plan.active.sum()),
+            "violators": int(plan.violators.sum()),
+            "violation": _flags(plan).tolist(),
+            "epsilon_max": float(spent.max()),
+            "selected": selected.T.tolist(),
+            "station": plan.station.tolist(),
+            "block": plan.block.tolist(),
+            "rate_bps": self._rates(self.observation.gains, plan.station, plan.block).tolist(),
+            "noise_std": noise_std.tolist(),
+            "rho": rho.tolist(),
+            "epsilon": spent.tolist(),
+            "reason": why_not_served(plan, selected, self.observation, self.feasible, self.project),
+            "constraints": self._constraints(report),
+        }
+
+    def project(self, selected: NDArray[np.bool_]) -> Plan:
+        """The plan left of a selection (B, U)."""
+        seen = self.observation
+        return project(
+            selected,
+            seen.identities,
+            seen.capable,
+            seen.gains,
+            seen.samples,
+            blocks=seen.blocks,
+            downlink_slots=seen.downlink_slots,
+            power_w=seen.power_w,
+            noise_w=seen.noise_w,
+            min_sinr=seen.min_sinr,
+            first_station=self._round % self.site.stations,
+        )
+
+    def _choose(self, name: str) -> NDArray[np.bool_]:
+        policy: Policy = get_policy(name)
+        if name == "exact":
+            if self.site.users > _EXACT_USERS:
+                raise PolicyError(f"the exact policy is for up to {_EXACT_USERS} users here; use local_search")
+            policy = ExactPolicy(time_limit_s=_EXACT_S)
+        answer = policy(self.observation, generator(self._seed, "policy", round=self._round))
+        return validated_selection(answer, self.site.users, self.site.stations)
+
+    def _rates(
+        self, gains: NDArray[np.float64], station: NDArray[np.int64], block: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        return uplink_rates(
+            gains,
+            station,
+            block,
+            power_w=self.site.power_w,
+            noise_w=self.site.noise_w,
+            bandwidth_hz=self.scenario.radio.block_bandwidth_hz,
+        )
+
+    def _problem(self) -> Problem:
+        radio, privacy = self.scenario.radio, self.scenario.privacy
+        return Problem(
+            gains=self.observation.gains,
+            identities=self.tasks,
+            capable=self.site.capable,
+            samples=self.samples.astype(np.float64),
+            power_w=self.site.power_w,
+            noise_w=self.site.noise_w,
+            bandwidth_hz=radio.block_bandwidth_hz,
+            min_rate_bps=radio.min_rate_bps,
+            v_max=privacy.v_max,
+            n_min=privacy.n_min,
+            model_bits=self._model_bits,
+            downlink_rate_bps=radio.downlink_rate_bps,
+            downlink_limit_s=radio.downlink_limit_s,
+        )
+
+    def _constraints(self, report: CheckReport) -> list[dict[str, Any]]:
+        """The constraints that a choice can meet or miss, with how close they are to their limit."""
+        radio, privacy = self.scenario.radio, self.scenario.privacy
+        one_broadcast_s = self._model_bits / radio.downlink_rate_bps
+        # A constraint binds where nothing more of its kind fits: no user, no broadcast, no noise, no rate to spare.
+        steps = {
+            "users_per_station": (0.5, self.site.blocks),
+            "downlink_time": (one_broadcast_s, radio.downlink_limit_s),
+            "uplink_rate": (0.01 * radio.min_rate_bps, radio.min_rate_bps),
+            "noise_cap": (1e-6 * privacy.v_max * float(self.samples.sum()), privacy.v_max),
+            "noise_floor": (1e-6 * max(privacy.n_min, 1.0), max(privacy.n_min, 1.0)),
+        }
+        shown = []
+        for name, (step, limit) in steps.items():
+            constraint = report[name]
+            slack = constraint.slack
+            near = np.argwhere(slack < step)
+            shown.append(
+                {
+                    "name": name,
+                    "equation": constraint.equation,
+                    "ok": constraint.ok or (privacy.noise == "off" and name == "noise_floor"),
+                    "slack": constraint.worst if math.isfinite(constraint.worst) else None,
+                    "limit": limit,
+                    "axes": list(constraint.axes),
+                    "binding": near.tolist(),
+                }
+            )
+        return shown
+
+
+def _flags(plan: Plan) -> NDArray[np.int64]:
+    """Broken rules of every user as bits, (U,), as in users.csv."""
+    bits = [plan.kinds[kind].astype(np.int64) << bit for bit, kind in enumerate(VIOLATION_KINDS)]
+    return np.asarray(np.sum(bits, axis=0))
+
+
+def _given(values: Sequence[int] | None, drawn: NDArray[np.int64], name: str) -> NDArray[np.int64]:
+    if values is None:
+        return drawn
+    if len(values) != len(drawn):
+        raise ScenarioError(f"there are {len(values)} {name} for {len(drawn)} users; give one for each")
+    return np.array(values, dtype=np.int64)
+
+
+@lru_cache(maxsize=64)
+def _weights(model: schema.Model, data_json: str) -> int:
+    """Weights of the model on the data, without reading data whose shape is known."""
+    data = schema.Data.model_validate_json(data_json)
+    widths = (*model.hidden, *model.channels, data.features, data.classes)
+    if max(widths) > _WIDEST or len(model.hidden) > _DEEPEST:
+        raise ScenarioError(
+            f"the playground builds models of up to {_DEEPEST} layers and {_WIDEST:,} units, features or classes; set"
+            " radio.model_bits to play with a larger one"
+        )
+    if data.name in SHAPES:
+        shape, classes = SHAPES[data.name]
+    elif data.name == "synthetic":
+        shape, classes = (data.features,), data.classes
+    else:
+        dataset = load_dataset(data)
+        shape, classes = dataset.x.shape[1:], len(dataset.classes)
+    return count_weights(build_model(model, shape, classes))

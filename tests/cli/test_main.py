@@ -1,0 +1,47 @@
+"""The command itself: what it lists, and that listing costs little."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import covey
+from covey.cli.main import COMMANDS, load, main
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_says_what_the_command_says_itself(name: str) -> None:
+    command = load(name)
+    assert command.name == name
+    assert (command.help or "").split("\n\n")[0].replace("\n", " ") == COMMANDS[name][2]
+
+
+def test_help_lists_all_commands_and_imports_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--help"])
+    assert stopped.value.code == 0
+    told = capsys.readouterr().out
+    assert all(f" {name} " in told for name in COMMANDS)
+    code = "import sys, covey.cli.main; print({'torch', 'numpy', 'pydantic', 'matplotlib'} & sys.modules.keys())"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert found.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize(("words", "close"), [(["rn"], "run"), (["data", "ftch"], "fetch")])
+def test_a_mistyped_command_gets_one_suggestion(
+    words: list[str], close: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(words)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.count(f"Did you mean '{close}'?") == 1
+
+
+def test_every_public_name_is_there() -> None:
+    assert all(getattr(covey, name) is not None for name in covey.__all__)
+    assert {*covey.__all__, "radio", "theory"} <= {*dir(covey)}
+    assert covey.radio.place.__module__ == "covey.radio.placement"
+    with pytest.raises(AttributeError, match="has no attribute 'simulat'"):
+        _ = covey.simulat  # type: ignore[attr-defined]

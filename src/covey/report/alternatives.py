@@ -59,11 +59,13 @@ def _moves(noun: str, before: Sequence[float], after: Sequence[float], show: Sho
     if len(after) > _TOLD:
         known = [value for value in after if np.isfinite(value)]
         return f"{noun}s end between {show(min(known))} and {show(max(known))}." if known else ""
+    # Nothing is told about groups without users, and before the first round nothing where groups are not known.
     told = [
         f"{noun.lower()} {index} from {show(first)} to {show(last)}"
-        for index, (first, last) in enumerate(zip(before, after, strict=True))
+        for index, (first, last) in enumerate(zip(before, after, strict=False))
+        if np.isfinite(last)
     ]
-    return f"{listed(told).capitalize()}."
+    return f"{listed(told).capitalize()}." if told else "Not known."
 
 
 def _course(history: History, column: str, show: Show = percent) -> str:

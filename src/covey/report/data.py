@@ -26,7 +26,7 @@ whether epsilon is infinite. Numbers are rounded to what can be seen.
 | `station_tasks` | B lists of the tasks that a station can run |
 | `cells_m` | B polygons of pairs [x, y]: where each station is the nearest |
 | `users`, `tasks`, `blocks` | numbers of users, tasks (and groups), and blocks of a station |
-| `groups` | (U) true group of every user |
+| `groups` | (U) true group of every user, -1 where nobody knows it |
 | `samples` | (U) training samples of every user |
 | `matched` | (K) group of every task in the last round; the group's colour is the task's |
 | `colours` | `light` and `dark`: K colours by group for a light and a dark page |
@@ -39,8 +39,8 @@ whether epsilon is infinite. Numbers are rounded to what can be seen.
 | --- | --- |
 | `round` | number of the round, from 1 |
 | `x_dm`, `y_dm` | (U) positions in decimetres; absent when nobody moved since the frame before |
-| `identity` | (U) announced task |
-| `matched` | (K) group of every task in this round: user u is right when matched[identity[u]] = groups[u] |
+| `identity` | (U) announced task, -1 where nobody knows it, as under the masks of real devices |
+| `matched` | (K) group of every task in this round, -1 where groups are not known: user u is right when matched[identity[u]] = groups[u] |
 | `served` | users that are served, and of each of them `station`, `block` and `rate_bps` |
 | `violators` | users that broke a rule, and of each of them `flags` (bits, see docs/metrics.md) |
 | `epsilon` | (U) spent so far; absent when epsilon is infinite |

@@ -69,7 +69,10 @@ def on_rounds(history: History, summary: Summary) -> list[str]:
         if low == high
         else f"Users were served in {low} to {high} of {rounds}, on average in {times.mean():.1f}."
     )
-    changed = (np.diff(history.user_column("identity"), axis=0) != 0).sum(axis=1)
+    tasks = history.user_column("identity")
+    if (tasks < 0).any():
+        return sentences
+    changed = (np.diff(tasks, axis=0) != 0).sum(axis=1)
     if changed.any():
         last = history.records[int(np.flatnonzero(changed)[-1]) + 1].round
         sentences.append(

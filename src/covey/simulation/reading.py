@@ -23,14 +23,14 @@ from covey.simulation.world import clipping_norms
 def read_history(folder: Path) -> History:
     """The history up to the last checkpoint, without the models.
 
-    What a checkpoint does not hold follows from the scenario and the seed: places, sample counts and
-    groups. `start` is that of summary.json, empty where there is none. Raises `ResumeError` where the
+    What a checkpoint does not hold follows from the scenario and the seed: the places of stations, and in
+    checkpoints of older versions sample counts and groups. `start` is that of summary.json, empty where there is none. Raises `ResumeError` where the
     checkpoint cannot be read and `ScenarioError` where the scenario cannot.
     """
     scenario = load_scenario(folder / "scenario.toml")
-    header, columns = _checkpoint(folder)
+    header, columns, members = _checkpoint(folder)
     seed, network = int(header["seed"]), scenario.network
-    samples = draw_sizes(scenario.data, network.users, seed)
+    samples = members.get("samples", draw_sizes(scenario.data, network.users, seed))
     records = [
         RoundRecord(**scalars, users=UserRecord(**{name: column[index] for name, column in columns.items()}))
         for index, scalars in enumerate(header["records"])
@@ -41,7 +41,7 @@ def read_history(folder: Path) -> History:
         policy=header["policy"],
         rounds=header["rounds"],
         samples=samples,
-        groups=draw_groups(network.users, network.tasks, seed),
+        groups=members.get("groups", draw_groups(network.users, network.tasks, seed)),
         stations_m=place(network, seed)[0],
         clip=clipping_norms(scenario, samples),
         start=_start(folder),
@@ -55,17 +55,18 @@ def read_history(folder: Path) -> History:
     )
 
 
-def _checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The header of a checkpoint and its columns of users, (T, U) each, from one and the same file."""
+def _checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """The header of a checkpoint, its columns of users, (T, U) each, and samples and groups (U,), from one file."""
     path = folder / CHECKPOINT
     try:
         with safe_open(path, framework="numpy") as file:
             header: dict[str, Any] = json.loads(file.metadata()["covey"])
             names = set(file.keys())
             columns = {name: file.get_tensor(f"users.{name}") for name in USER_FIELDS if f"users.{name}" in names}
+            members = {name: file.get_tensor(name) for name in ("samples", "groups") if name in names}
         if header["records"] and len(columns) < len(USER_FIELDS):
             raise KeyError("a column of users")
-        return header, columns
+        return header, columns, members
     except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ResumeError(f"'{path.name}' cannot be read ({error}); run covey again to make a new one") from None
 

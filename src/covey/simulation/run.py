@@ -234,7 +234,8 @@ class Simulation:
         world = self.world
         world.fleet.publish(self.state.models, self.state.movements)
         found = world.fleet.evaluate(self.state.identities)
-        members = [world.groups == group for group in range(world.tasks) if np.any(world.groups == group)]
+        groups = range(world.tasks) if np.any(world.groups >= 0) else ()
+        members = [world.groups == group for group in groups]
         return {
             "loss": _mean(found.train_loss_sum, world.samples),
             "accuracy": _mean(found.test_correct, world.test_samples),

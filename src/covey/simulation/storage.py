@@ -104,6 +104,8 @@ def save_checkpoint(simulation: Simulation, folder: Path) -> None:
     """Save everything needed to continue the run, in one file that replaces the last one at once."""
     state, history = simulation.state, simulation.history
     arrays: dict[str, NDArray[Any]] = {name: np.ascontiguousarray(getattr(state, name)) for name in _STATE_ARRAYS}
+    # Not needed to continue, but by whoever looks at the run: real devices bring their own samples.
+    arrays |= {"samples": history.samples, "groups": history.groups}
     for name in USER_FIELDS:
         if history.records:
             arrays[f"users.{name}"] = np.ascontiguousarray(history.user_column(name))

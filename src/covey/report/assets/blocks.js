@@ -28,7 +28,7 @@ export function draw(canvas, data, options = {}) {
   }
   frame.served.forEach((user, index) => {
     const [row, block] = [frame.station[index], frame.block[index]];
-    const fill = groups[site.matched[frame.identity[user]]];
+    const fill = groups[site.matched[frame.identity[user]]] ?? colours.muted;
     context.fillStyle = fill;
     fillCell(context, row, block, cell);
     context.fillStyle = inkOn(fill);
@@ -63,7 +63,8 @@ function outline(context, row, block, cell, colours) {
 function linesOf(frame, index, cell, digits) {
   const user = frame.served[index];
   if (cell.width >= 96 && cell.height >= 34) {
-    return [`user ${user}, task ${frame.identity[user]}`, quantity(frame.rate_bps[index], "bit/s")];
+    const task = frame.identity[user] >= 0 ? `, task ${frame.identity[user]}` : "";
+    return [`user ${user}${task}`, quantity(frame.rate_bps[index], "bit/s")];
   }
   return cell.width >= 9 + 7 * digits && cell.height >= 15 ? [String(user)] : [];
 }

@@ -11,16 +11,26 @@ export function fillPositions(frames, before = null) {
   });
 }
 
-/** Whether the announced task of a user belongs to its group. */
-export function isRight(site, frame, user) {
-  return frame.matched[frame.identity[user]] === site.groups[user];
+/** Whether both the group and the task of a user are known, so that it can be judged. */
+export function isJudged(site, frame, user) {
+  return site.groups[user] >= 0 && frame.identity[user] >= 0;
+}
+
+/** Whether the announced task of a user is known not to belong to its group. */
+export function isWrong(site, frame, user) {
+  return isJudged(site, frame, user) && frame.matched[frame.identity[user]] !== site.groups[user];
+}
+
+/** Whether true groups are known at all. */
+export function hasGroups(site) {
+  return site.groups.some((group) => group >= 0);
 }
 
 /** Users by true group (rows) and announced task (columns). */
 export function confusion(site, frame) {
   const counts = Array.from({ length: site.tasks }, () => new Array(site.tasks).fill(0));
   frame.identity.forEach((task, user) => {
-    counts[site.groups[user]][task] += 1;
+    if (isJudged(site, frame, user)) counts[site.groups[user]][task] += 1;
   });
   return counts;
 }
@@ -34,12 +44,13 @@ export function kindsOf(site, flags) {
 export function describeRound(site, frame, series) {
   const at = frame.round - 1;
   const users = site.users.toLocaleString("en");
+  const told = (name, show) => (series[name][at] === null ? [] : [show(series[name][at])]);
   const facts = [
     `${frame.served.length.toLocaleString("en")} of ${users} users served`,
     count(frame.violators.length, "violating user"),
-    `${percent(series.clustering_accuracy[at])} right identities`,
-    `accuracy ${percent(series.accuracy[at])}`,
-    `loss ${number(series.loss[at])}`,
+    ...told("clustering_accuracy", (share) => `${percent(share)} right identities`),
+    ...told("accuracy", (share) => `accuracy ${percent(share)}`),
+    ...told("loss", (loss) => `loss ${number(loss)}`),
     `delay ${quantity(series.delay_s[at], "s")}`,
   ];
   return `${facts.join(", ")}.`;
@@ -47,9 +58,10 @@ export function describeRound(site, frame, series) {
 
 /** One user in one round in a few sentences. */
 export function describeUser(site, frame, user) {
-  const right = isRight(site, frame, user) ? "right" : "wrong";
+  const judged = isJudged(site, frame, user) ? ` (${isWrong(site, frame, user) ? "wrong" : "right"})` : "";
+  const known = (index) => (index >= 0 ? String(index) : "not known");
   const parts = [
-    `User ${user}: group ${site.groups[user]}, task ${frame.identity[user]} (${right}),` +
+    `User ${user}: group ${known(site.groups[user])}, task ${known(frame.identity[user])}${judged},` +
       ` ${site.samples[user].toLocaleString("en")} samples.`,
   ];
   const index = frame.served.indexOf(user);
@@ -71,6 +83,7 @@ export function describeUser(site, frame, user) {
 
 /** The confusion of a round as text: one sentence per group. */
 export function describeConfusion(site, frame) {
+  if (!hasGroups(site)) return "The true groups are not known.";
   const rows = confusion(site, frame).map((row, group) => {
     const found = row.flatMap((users, task) => (users ? [`${users} in task ${task}`] : []));
     return `Group ${group}: ${found.join(", ") || "no users"}.`;

@@ -1,6 +1,7 @@
 /* What the signs on the map mean, as a list beside it. */
 
 import { addCross, addShape, addStation, prepare } from "./canvas.js";
+import { hasGroups } from "./frames.js";
 import { groupColours, onThemeChange, theme } from "./theme.js";
 
 const NAMED_TASKS = 12;
@@ -24,7 +25,7 @@ function entry(text, sign) {
 function entries(site, colours) {
   const groups = groupColours(site, colours);
   const tasks = site.matched.slice(0, NAMED_TASKS).map((group, task) => [
-    `task ${task}, matched with group ${group}`,
+    hasGroups(site) ? `task ${task}, matched with group ${group}` : `task ${task}`,
     (context) => shape(context, group, groups[group], colours.ink),
   ]);
   const more = site.tasks - tasks.length;
@@ -33,7 +34,7 @@ function entries(site, colours) {
     ...tasks,
     ["served (filled)", (context) => shape(context, 0, colours.muted, colours.ink)],
     ["not served (hollow)", (context) => shape(context, 0, colours.page, colours.muted)],
-    ["wrong identity (ring)", (context) => ring(context, colours.ink)],
+    ...(hasGroups(site) ? [["wrong identity (ring)", (context) => ring(context, colours.ink)]] : []),
     ["violating (cross)", (context) => cross(context, colours.alarm)],
     ["station", (context) => station(context, colours.ink)],
   ];

@@ -1,7 +1,7 @@
 /* The map of one round: cells, stations, users coloured by task, links to the stations that serve them. */
 
 import { addCross, addShape, addStation, prepare } from "./canvas.js";
-import { isRight } from "./frames.js";
+import { isWrong } from "./frames.js";
 import { FONT, groupColours, theme } from "./theme.js";
 
 /** Up to so many users in sight are numbered, and their links labelled with the block. */
@@ -118,7 +118,7 @@ function drawCells(context, site, place, colours) {
   });
 }
 
-function drawLinks(context, { site, frame }, place, { groups }) {
+function drawLinks(context, { site, frame }, place, { colours, groups }) {
   context.lineWidth = site.users <= LABELLED_USERS ? 2 : 1;
   context.globalAlpha = site.users <= 300 ? 0.9 : 0.6;
   byTask(frame, frame.served).forEach((users, task) => {
@@ -127,7 +127,7 @@ function drawLinks(context, { site, frame }, place, { groups }) {
       context.moveTo(...userAt(frame, frame.served[index], place));
       context.lineTo(...at(place, ...site.stations_m[frame.station[index]]));
     });
-    context.strokeStyle = groups[site.matched[task]];
+    context.strokeStyle = groups[site.matched[task]] ?? colours.muted;
     context.stroke();
   });
   context.globalAlpha = 1;
@@ -150,12 +150,14 @@ function drawUsers(context, { site, frame }, place, { colours, groups, radius })
   const small = site.users > 300;
   const paint = (users, filled) => {
     byTask(frame, users).forEach((indices, task) => {
-      const group = site.matched[task];
+      // A task that nobody knows is a grey circle.
+      const group = site.matched[task] ?? 0;
+      const colour = task >= 0 ? groups[group] : colours.muted;
       context.beginPath();
       indices.forEach((index) => addShape(context, group, ...userAt(frame, users[index], place), radius));
-      context.fillStyle = filled ? groups[group] : colours.page;
+      context.fillStyle = filled ? colour : colours.page;
       context.fill();
-      context.strokeStyle = filled ? colours.ink : groups[group];
+      context.strokeStyle = filled ? colours.ink : colour;
       context.lineWidth = filled ? (small ? 0.5 : 0.8) : small ? 1 : 1.8;
       context.stroke();
     });
@@ -174,7 +176,7 @@ function drawMarks(context, { site, frame }, place, { colours, radius }, selecte
   context.strokeStyle = colours.ink;
   context.beginPath();
   for (let user = 0; user < site.users; user += 1) {
-    if (!isRight(site, frame, user)) ring(user, 1.9 * radius);
+    if (isWrong(site, frame, user)) ring(user, 1.9 * radius);
   }
   context.stroke();
   context.strokeStyle = colours.alarm;
@@ -236,7 +238,7 @@ function drawNumbers(context, { site, frame }, place, { colours, radius }, near)
   }
   near.forEach((user) => {
     const [x, y] = userAt(frame, user, place);
-    const gap = (isRight(site, frame, user) ? 1.2 : 1.9) * radius + 8;
+    const gap = (isWrong(site, frame, user) ? 1.9 : 1.2) * radius + 8;
     const spots = [[gap, 0], [0, -gap], [-gap, 0], [0, gap], [gap, -gap], [-gap, -gap], [gap, gap], [-gap, gap]];
     const [right, down] = freest(spots, x, y, taken, place);
     taken.push([x + right, y + down, 8]);

@@ -1,5 +1,6 @@
 /* The plots of a run, as `draw` of curves.js takes them. Columns are explained in docs/metrics.md. */
 
+import { hasGroups } from "./frames.js";
 import { groupColours } from "./theme.js";
 import { prefixOf } from "./words.js";
 
@@ -12,9 +13,20 @@ const DASHES = [undefined, [8, 4], [2, 3], [10, 3, 2, 3]];
 
 /** All plots of a run over its rounds, by name, for data as covey/report/data.py describes. */
 export function runPanels(data, colours) {
+  const panels = allPanels(data, colours);
+  return Object.fromEntries(Object.entries(panels).map(([name, panel]) => [name, isEmpty(panel) ? UNKNOWN : panel]));
+}
+
+/** Whether nothing of a plot is known, as when real devices tell neither losses nor accuracies. */
+function isEmpty({ lines }) {
+  return lines !== undefined && lines.every(({ values }) => values.every((value) => value === null));
+}
+
+function allPanels(data, colours) {
   const { series } = data;
+  const all = hasGroups(data.site) ? undefined : "loss";
   return {
-    loss: byGroup(data, colours, "group_loss", { yLabel: "loss per sample" }),
+    loss: byGroup(data, colours, "group_loss", { yLabel: "loss per sample", all }),
     accuracy: byGroup(data, colours, "group_accuracy", { share: true, all: "accuracy" }),
     task_loss: byTask(data, colours, "task_loss", { yLabel: "loss per sample" }),
     task_accuracy: byTask(data, colours, "task_accuracy", { share: true }),
@@ -87,6 +99,7 @@ export function kindColours(colours) {
     : ["#0b57b0", "#9a6700", "#00795a", "#a8417f", "#b3261e"];
 }
 
+const UNKNOWN = { message: "Not known: devices told nothing about it." };
 const UNLIMITED = "Unlimited: uploads left without noise.";
 
 function overRounds(series, yLabel = undefined) {
@@ -108,8 +121,8 @@ function lineOf(data, colours, values, group, label, count) {
 
 /** One line per true group, with the value before the first round in front where it is known. */
 function byGroup(data, colours, column, { yLabel, share, all }) {
-  const before = data.start[column];
-  const lines = data.series[column].map((values, group) => {
+  const before = data.start[all ?? "loss"] === undefined ? null : data.start[column];
+  const lines = !hasGroups(data.site) ? [] : data.series[column].map((values, group) => {
     const whole = before ? [before[group], ...values] : values;
     return lineOf(data, colours, whole, group, `group ${group}`, data.site.tasks);
   });

@@ -2,7 +2,7 @@
 
 import { draw as drawBlocks } from "./blocks.js";
 import { draw as drawConfusion } from "./confusion.js";
-import { describeBlocks, describeConfusion, describeRound, fillPositions } from "./frames.js";
+import { describeBlocks, describeConfusion, describeRound, fillPositions, hasGroups } from "./frames.js";
 import { drawLegend } from "./legend.js";
 import { makeMap } from "./map_view.js";
 import { runPanels, spentPanel } from "./panels.js";
@@ -47,10 +47,12 @@ export function showRun(data) {
 
 /** The block grid and the confusion of the chosen round. */
 function makeGrids(site, state) {
-  const grids = [
-    { canvas: addCanvas("blocks"), draw: drawBlocks, describe: describeBlocks, most: 900 },
-    { canvas: addCanvas("confusion"), draw: drawConfusion, describe: describeConfusion, most: 560 },
-  ];
+  const grids = [{ canvas: addCanvas("blocks"), draw: drawBlocks, describe: describeBlocks, most: 900 }];
+  if (hasGroups(site)) {
+    grids.push({ canvas: addCanvas("confusion"), draw: drawConfusion, describe: describeConfusion, most: 560 });
+  } else {
+    byId("confusion").textContent = describeConfusion(site, state.frame);
+  }
   const redraw = () => {
     grids.forEach(({ canvas, draw, describe, most }) => {
       const width = Math.min(most, canvas.parentElement.clientWidth);

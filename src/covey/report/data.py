@@ -40,7 +40,7 @@ whether epsilon is infinite. Numbers are rounded to what can be seen.
 | `round` | number of the round, from 1 |
 | `x_dm`, `y_dm` | (U) positions in decimetres; absent when nobody moved since the frame before |
 | `identity` | (U) announced task, -1 where nobody knows it, as under the masks of real devices |
-| `matched` | (K) group of every task in this round, -1 where groups are not known: user u is right when matched[identity[u]] = groups[u] |
+| `matched` | (K) group of every task in this round, -1 if not known: u is right when matched[identity[u]] = groups[u] |
 | `served` | users that are served, and of each of them `station`, `block` and `rate_bps` |
 | `violators` | users that broke a rule, and of each of them `flags` (bits, see docs/metrics.md) |
 | `epsilon` | (U) spent so far; absent when epsilon is infinite |

@@ -24,8 +24,8 @@ def read_history(folder: Path) -> History:
     """The history up to the last checkpoint, without the models.
 
     What a checkpoint does not hold follows from the scenario and the seed: the places of stations, and in
-    checkpoints of older versions sample counts and groups. `start` is that of summary.json, empty where there is none. Raises `ResumeError` where the
-    checkpoint cannot be read and `ScenarioError` where the scenario cannot.
+    checkpoints of older versions sample counts and groups. `start` is that of summary.json, empty where there
+    is none. Raises `ResumeError` where the checkpoint cannot be read and `ScenarioError` where the scenario cannot.
     """
     scenario = load_scenario(folder / "scenario.toml")
     header, columns, members = _checkpoint(folder)

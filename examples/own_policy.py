@@ -14,7 +14,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import covey
-from covey.allocation import project
 from covey.association import get_policy
 from covey.evaluation import compare, mean_interval
 
@@ -60,19 +59,7 @@ def fair_turns(observation: covey.Observation, rng: np.random.Generator) -> np.n
 def checked_turns(observation: covey.Observation, rng: np.random.Generator) -> np.ndarray:
     """(B, U) bool: what is left of `fair_turns` when everything that would break a rule is taken out."""
     stations = len(observation.capable)
-    plan = project(
-        fair_turns(observation, rng),
-        observation.identities,
-        observation.capable,
-        observation.gains,
-        observation.samples,
-        blocks=observation.blocks,
-        downlink_slots=observation.downlink_slots,
-        power_w=observation.power_w,
-        noise_w=observation.noise_w,
-        min_sinr=observation.min_sinr,
-        first_station=observation.round % stations,
-    )
+    plan = observation.project(fair_turns(observation, rng))
     return plan.station == np.arange(stations)[:, None]
 
 

@@ -28,7 +28,7 @@ LAYERS: list[list[tuple[str, str]]] = [
     [("allocation", "blocks and noise"), ("privacy", "costs, ledger, noise")],
     [("security", "masked sums"), ("data", "data sets"), ("theory", "bounds")],
     [("scenario", "what a run is made of")],
-    [("seeding", "all randomness"), ("errors", "one sentence each")],
+    [("seeding", "all randomness"), ("errors", "one sentence each"), ("names", "of files")],
 ]
 #: Rows that belong together, by the last row of each group, and the group's name.
 GROUPS = {3: "shown", 6: "decided by learning", 8: "simulated", 11: "subjects", 13: "basis"}

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from covey.allocation import VIOLATION_KINDS, project
+from covey.allocation import VIOLATION_KINDS
 from covey.association import get_policy
 from covey.environment import Calibration, SurrogateRounds, calibration_for, learning_hash
 from covey.errors import ScenarioError
@@ -85,20 +85,7 @@ def test_every_violation_kind_is_reached_and_counted_like_project(quick: Scenari
         view = rounds.reset([seed])
         while not rounds.done:
             selected = rng.random((1, 4, 12)) < 0.4
-            observation = view.observation(rounds.site)
-            plan = project(
-                selected[0],
-                observation.identities,
-                observation.capable,
-                observation.gains,
-                observation.samples,
-                blocks=observation.blocks,
-                downlink_slots=observation.downlink_slots,
-                power_w=observation.power_w,
-                noise_w=observation.noise_w,
-                min_sinr=observation.min_sinr,
-                first_station=view.round % 4,
-            )
+            plan = view.observation(rounds.site).project(selected[0])
             outcome = rounds.step(selected)
             for kind in VIOLATION_KINDS:
                 np.testing.assert_array_equal(outcome.kinds[kind][0], plan.kinds[kind])

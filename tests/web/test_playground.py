@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -195,15 +194,6 @@ def test_shapes_of_data_sets_are_those_of_the_data() -> None:
     built = count_weights(build_model(scenario.model, (7,), 3))
     assert _weights(scenario.model, data.model_dump_json()) == built
     assert load_dataset(data).x.shape[1:] == (7,)
-
-
-def test_the_time_of_an_answer_is_printed(client: Client) -> None:
-    """Printed, not judged: 12 users, five policies, and one policy as while dragging."""
-    for policies in (["random", "nearest", "coverage", "greedy", "local_search"], ["greedy"]):
-        play(client, policies=policies)
-        started = time.process_time()
-        play(client, policies=policies)
-        print(f"\n{len(policies)} policies, 12 users: {1e3 * (time.process_time() - started):.0f} ms processor time")
 
 
 def test_a_run_from_the_same_seed_has_the_same_network(client: Client) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from covey.allocation.arrays import BoolArray, FloatArray, IntArray
+from covey.allocation.projection import Plan, project
 from covey.errors import PolicyError
 
 
@@ -39,6 +40,22 @@ class Observation:
     def eligible(self) -> BoolArray:
         """(B, U): users that are available and whose task the station can run."""
         return np.asarray(self.capable[:, self.identities] & self.available)
+
+    def project(self, selected: BoolArray) -> Plan:
+        """The plan that is left of a selection (B, U) when nothing may break a rule; stations go first in turn."""
+        return project(
+            selected,
+            self.identities,
+            self.capable,
+            self.gains,
+            self.samples,
+            blocks=self.blocks,
+            downlink_slots=self.downlink_slots,
+            power_w=self.power_w,
+            noise_w=self.noise_w,
+            min_sinr=self.min_sinr,
+            first_station=self.round % len(self.capable),
+        )
 
 
 #: A policy: what the stations see and a random generator in, the users that each station selects (B, U) out.

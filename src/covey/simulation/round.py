@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.allocation import Plan, noise_levels, project
+from covey.allocation import Plan, noise_levels
 from covey.association import Observation, Policy, validated_selection
 from covey.learning import (
     Evaluation,
@@ -105,19 +105,7 @@ def allocate(
     A user whose budget cannot pay its release is taken out before anything is sent, and the noise
     of its task is computed again for the others.
     """
-    plan = project(
-        selected,
-        observation.identities,
-        observation.capable,
-        observation.gains,
-        world.samples,
-        blocks=observation.blocks,
-        downlink_slots=observation.downlink_slots,
-        power_w=observation.power_w,
-        noise_w=observation.noise_w,
-        min_sinr=observation.min_sinr,
-        first_station=state.round % world.scenario.network.stations,
-    )
+    plan = observation.project(selected)
     ledger = identification.ledger.copy()
     privacy = world.scenario.privacy
     refused: list[NDArray[np.int64]] = []

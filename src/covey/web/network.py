@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.allocation import VIOLATION_KINDS, Allocation, CheckReport, Plan, Problem, check, noise_levels, project
+from covey.allocation import VIOLATION_KINDS, Allocation, CheckReport, Plan, Problem, check, noise_levels
 from covey.association import ExactPolicy, Observation, Policy, get_policy, validated_selection
 from covey.data import load_dataset
 from covey.data.partitions import draw_groups, draw_sizes
@@ -102,7 +102,7 @@ class Network:
             selected = self._choose(name)
         except PolicyError as error:
             return {"name": name, "error": str(error)}
-        plan, privacy = self.project(selected), self.scenario.privacy
+        plan, privacy = self.observation.project(selected), self.scenario.privacy
         task = np.where(plan.served, self.tasks, -1)
         if privacy.noise == "off":
             noise_std = np.zeros(len(task))
@@ -132,26 +132,9 @@ class Network:
             "noise_std": noise_std.tolist(),
             "rho": rho.tolist(),
             "epsilon": spent.tolist(),
-            "reason": why_not_served(plan, selected, self.observation, self.feasible, self.project),
+            "reason": why_not_served(plan, selected, self.observation, self.feasible, self.observation.project),
             "constraints": self._constraints(report),
         }
-
-    def project(self, selected: NDArray[np.bool_]) -> Plan:
-        """The plan left of a selection (B, U)."""
-        seen = self.observation
-        return project(
-            selected,
-            seen.identities,
-            seen.capable,
-            seen.gains,
-            seen.samples,
-            blocks=seen.blocks,
-            downlink_slots=seen.downlink_slots,
-            power_w=seen.power_w,
-            noise_w=seen.noise_w,
-            min_sinr=seen.min_sinr,
-            first_station=self._round % self.site.stations,
-        )
 
     def _choose(self, name: str) -> NDArray[np.bool_]:
         policy: Policy = get_policy(name)

@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-browser lint types deploy-demo test-deploy bench figures results study study-policies study-identities interop docs docs-reference clean
+.PHONY: help setup run test test-browser lint types deploy-demo test-deploy test-ray bench figures results study study-policies study-identities interop docs docs-reference clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -94,6 +94,13 @@ study-identities: setup  ## Repeat the study of private identities (CIFAR-10 nee
 
 interop: .venv-interop/.ready  ## Train VDN, QMIX and IQL of BenchMARL on the environment (own virtual environment)
 	@.venv-interop/bin/python -m pytest tests/interop
+
+$(VENV)/.ray-ready: $(VENV)/.ready
+	@$(PIP) install --constraint constraints.txt --editable .[test,ray]
+	@touch $@
+
+test-ray: $(VENV)/.ray-ready  ## Run the tests of a real Ray cluster on this machine (about 250 MB more)
+	@$(BIN)/python -m pytest tests/pools
 
 $(VENV)/.docs-ready: $(VENV)/.ready
 	@$(PIP) install --constraint constraints.txt --editable .[test,docs]

@@ -22,7 +22,9 @@ ALLOWED: dict[str, set[str]] = {
     "simulation": BASE | {"radio", "allocation", "learning", "privacy", "security", "data", "association"},
     "environment": BASE | {"radio", "allocation", "learning", "data", "association", "simulation"},
     "learners": BASE | {"environment", "association", "data", "simulation"},
-    "evaluation": BASE | {"environment", "learners", "association", "data", "learning", "simulation", "theory"},
+    "pools": {"errors"},
+    "evaluation": BASE
+    | {"pools", "environment", "learners", "association", "data", "learning", "simulation", "theory"},
     "deploy": BASE
     | {
         "association",
@@ -50,6 +52,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "figures": BASE
     | {
+        "pools",
         "environment",
         "learners",
         "association",

@@ -16,7 +16,7 @@ EDGE = 12
 #: Packages from the top to the bottom, row by row, each with what it holds. A package imports only from lower rows.
 LAYERS: list[list[tuple[str, str]]] = [
     [("cli", "the commands")],
-    [("web", "the dashboard")],
+    [("web", "the dashboard"), ("deploy", "real devices")],
     [("figures", "figures and claims"), ("bench", "measurements")],
     [("report", "pages, pictures, tables")],
     [("evaluation", "policies and bounds, judged")],
@@ -28,7 +28,12 @@ LAYERS: list[list[tuple[str, str]]] = [
     [("allocation", "blocks and noise"), ("privacy", "costs, ledger, noise")],
     [("security", "masked sums"), ("data", "data sets"), ("theory", "bounds")],
     [("scenario", "what a run is made of")],
-    [("seeding", "all randomness"), ("errors", "one sentence each"), ("names", "of files")],
+    [
+        ("seeding", "all randomness"),
+        ("errors", "one sentence each"),
+        ("names", "of files"),
+        ("pools", "where work is done"),
+    ],
 ]
 #: Rows that belong together, by the last row of each group, and the group's name.
 GROUPS = {3: "shown", 6: "decided by learning", 8: "simulated", 11: "subjects", 13: "basis"}

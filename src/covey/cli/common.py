@@ -7,13 +7,25 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from covey.errors import ResumeError
 from covey.scenario import Scenario, load_scenario
+
+#: Options of commands that compute many pieces of work.
+Processes = Annotated[int | None, typer.Option(min=1, help="Experiments computed at once; all cores by default.")]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help="Compute on a Ray cluster: HOST:PORT, auto (the one this machine is in) or local (start one here).",
+    ),
+]
 
 
 def progress_bar(console: Console) -> Progress:

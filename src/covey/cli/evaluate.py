@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +11,13 @@ import typer
 from rich.console import Console
 
 from covey.association import POLICIES, Policy, get_policy
-from covey.cli.common import progress_bar
+from covey.cli.common import Ray, interruptible, progress_bar
 from covey.environment import Calibration
-from covey.errors import ScenarioError
+from covey.errors import INTERRUPTED, ScenarioError
 from covey.evaluation import compare, default_policies
 from covey.learners.library import learned_policy
 from covey.learners.policy import load_policy
+from covey.pools import open_pool
 from covey.report.comparison import comparison_table, draw_comparison
 from covey.report.pictures import png
 from covey.scenario import PRESETS, load_scenario
@@ -43,13 +45,18 @@ def evaluate(
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario key. Repeatable.")
     ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, help="Policies and groups of layouts computed at once; 1 starts no processes.")
+    ] = 1,
+    ray: Ray = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> int:
     """Compare a trained policy, alone and guarded, with the reference policies, layout by layout.
 
     All policies play the same layouts; differences are paired and have 95 % intervals. Layouts come
-    from seeds that training never draws.
+    from seeds that training never draws. With --out every finished piece is kept, so that a command that was stopped
+    goes on where it was; a finished comparison in the folder is drawn again from its pieces.
 
     Examples:
 
@@ -58,6 +65,8 @@ def evaluate(
       covey evaluate dpvd paper --layouts 40 --out runs/judged
 
       covey evaluate dpvd quick --learning real --against greedy --against coverage
+
+      covey evaluate dpvd paper --learning real --layouts 100 --out runs/judged --ray 10.0.0.1:6379
     """
     if learning not in ("surrogate", "real"):
         raise ScenarioError(f"--learning is '{learning}'; it is either surrogate or real")
@@ -67,21 +76,31 @@ def evaluate(
     if against:
         own = {name: p for name, p in policies.items() if name.startswith(learned.settings.algorithm)}
         policies = {name: _reference(name, policies, chosen) for name in against} | own
-    with progress_bar(Console(stderr=True, quiet=quiet)) as progress:
-        bar = progress.add_task("layouts", total=layouts * len(policies), now="")
-        order = list(policies)
+    notes = Console(stderr=True, quiet=quiet)
+    try:
+        with interruptible(), ExitStack() as stack:
+            progress = stack.enter_context(progress_bar(notes))
+            bar = progress.add_task("layouts", total=layouts * len(policies), now="")
+            finished: dict[str, int] = {}
 
-        def show(name: str, done: int) -> None:
-            progress.update(bar, completed=order.index(name) * layouts + done, now=name)
+            def show(name: str, done: int) -> None:
+                finished[name] = done
+                progress.update(bar, completed=sum(finished.values()), now=name)
 
-        comparison = compare(
-            chosen,
-            policies,
-            range(first_seed, first_seed + layouts),
-            learning=learning,  # type: ignore[arg-type]
-            calibration=None if calibration is None else Calibration.load(calibration),
-            on_layout=show,
-        )
+            comparison = compare(
+                chosen,
+                policies,
+                range(first_seed, first_seed + layouts),
+                learning=learning,  # type: ignore[arg-type]
+                calibration=None if calibration is None else Calibration.load(calibration),
+                on_layout=show,
+                pool=stack.enter_context(open_pool(processes, ray)) if processes > 1 or ray is not None else None,
+                kept=None if out is None else out / "pieces",
+            )
+    except KeyboardInterrupt:
+        kept = "nothing is kept without --out" if out is None else "what is finished is kept: give the command again"
+        notes.print(f"Interrupted; {kept}.", highlight=False)
+        return INTERRUPTED
     text = json.dumps(comparison.to_dict(), indent=2) + "\n"
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from covey.cli.common import cores, interruptible, progress_bar
+from covey.cli.common import Processes, Ray, cores, interruptible, progress_bar
 from covey.errors import INTERRUPTED, ScenarioError
 from covey.figures.claims import Claim
 from covey.figures.plans import FIGURES, plan_of
@@ -37,9 +37,8 @@ def figures(
         int | None, typer.Option(min=1, max=99, help="Seeds of every experiment; 3 at quick, 10 at full by default.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder; runs/figures-SCALE when not given.")] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Experiments computed at once; all cores by default.")
-    ] = None,
+    processes: Processes = None,
+    ray: Ray = None,
     only_draw: Annotated[
         bool, typer.Option("--only-draw", help="Compute nothing; draw and judge what is finished.")
     ] = False,
@@ -60,6 +59,8 @@ def figures(
       covey figures 7 9 --seeds 5
 
       covey figures all --scale full --out results/figures
+
+      covey figures all --scale full --ray 10.0.0.1:6379
     """
     chosen = _names(names)
     if scale not in SCALES:
@@ -78,6 +79,7 @@ def figures(
                     work.store,
                     processes or cores(),
                     lambda now, done, known: progress.update(bar, completed=done, total=known, now=_short(now)),
+                    ray,
                 )
         except KeyboardInterrupt:
             interrupted = True

@@ -20,6 +20,7 @@ _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EX
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "run": ("run", "run", "Train K models with users over a simulated network, privately, round by round."),
     "train": ("train", "train", "Train one agent per station to choose its users, together."),
+    "sweep": ("sweep", "sweep", "Train with several seeds and settings, each in a folder of its own."),
     "evaluate": (
         "evaluate",
         "evaluate",
@@ -37,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "bound": ("bound", "bound", "Play a run and hold the corrected convergence bound against what it did."),
     "figures": ("figures", "figures", "Compute the paper's figures 2 to 10 and our own, and judge every claim."),
+    "deploy": ("deploy", "app", "Play the same rounds with real devices, over Flower."),
     "dashboard": (
         "dashboard",
         "dashboard",

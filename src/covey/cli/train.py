@@ -140,7 +140,7 @@ def train(
             # An interrupted epoch may have left the learner half way; the last checkpoint is what counts.
             save_training(trainer, folder)
         seconds = time.perf_counter() - started
-        summary = _write_results(trainer, folder, seconds)
+        summary = write_results(trainer, folder, seconds)
     console.print(_table(summary))
     console.print(
         f"Policy in [bold]{folder / POLICY}[/]: open {folder / 'report.html'}", highlight=False, soft_wrap=True
@@ -174,7 +174,8 @@ def _train(trainer: Trainer, folder: Path, progress: Progress, console: Console)
             bars.update(bar, advance=1, now=now)
 
 
-def _write_results(trainer: Trainer, folder: Path, seconds: float) -> dict[str, Any]:
+def write_results(trainer: Trainer, folder: Path, seconds: float) -> dict[str, Any]:
+    """Write policy, summary and report of a training; the summary."""
     policy = trained_policy(trainer)
     policy.save(folder / POLICY)
     last = trainer.rows[-1] if trainer.rows else {}

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from covey.association import ExactPolicy, Policy, get_policy
-from covey.environment import Calibration, Learning, Rounds, View, rewards, vector_env
+from covey.environment import Calibration, Learning, calibration_for
 from covey.errors import PolicyError
+from covey.evaluation.pieces import Piece, Played, play_pieces
 from covey.evaluation.statistics import Estimate, interquartile_mean, mean_interval
 from covey.learners.policy import LearnedPolicy
+from covey.pools import Pool
 from covey.scenario import Scenario
-from covey.seeding import generator
 
 Floats = NDArray[np.float64]
 
@@ -128,66 +129,46 @@ def compare(
     calibration: Calibration | None = None,
     on_layout: Callable[[str, int], None] | None = None,
     together: int = 64,
+    pool: Pool | None = None,
+    kept: Path | None = None,
 ) -> Comparison:
-    """Every policy on every layout (one per seed); `on_layout(policy, layouts done)` reports progress."""
+    """Every policy on every layout (one per seed).
+
+    `on_layout(policy, layouts done)` reports progress. `pool` computes pieces (a policy on up to `together` layouts of
+    the surrogate, on one layout of real rounds) at once; nothing but times depends on it. `kept` is a folder for
+    finished pieces, which are not computed again.
+    """
     if not seeds:
         raise PolicyError("there are no layouts to compare on; give at least one seed")
     count = 1 if learning == "real" else min(together, len(seeds))
-    rounds = vector_env(scenario, count, learning=learning, calibration=calibration)
+    if calibration is None and learning == "surrogate":
+        calibration = calibration_for(scenario)
+    groups = [tuple(seeds[start : start + count]) for start in range(0, len(seeds), count)]
+    pieces = [
+        Piece(name, policy, group, scenario, learning, calibration, count)
+        for name, policy in policies.items()
+        for group in groups
+    ]
+    found: dict[int, Played] = {}
+    for index, played in play_pieces(pieces, pool, kept):
+        found[index] = played
+        piece = pieces[index]
+        if on_layout is not None:
+            done = sum(len(pieces[other].seeds) for other in found if pieces[other].name == piece.name)
+            on_layout(piece.name, done)
     results = []
-    for name, policy in policies.items():
-        parts = []
-        for start in range(0, len(seeds), count):
-            chosen = list(seeds[start : start + count])
-            # The last group may be smaller; it is filled up and the surplus dropped.
-            parts.append((_play(rounds, scenario, policy, chosen + chosen[:1] * (count - len(chosen))), len(chosen)))
-            if on_layout is not None:
-                on_layout(name, start + len(chosen))
-        results.append(_result(name, policy, parts))
-    if hasattr(rounds, "close"):
-        rounds.close()
+    for position, name in enumerate(policies):
+        first = position * len(groups)
+        results.append(_result(name, [found[first + offset] for offset in range(len(groups))]))
     return Comparison(scenario.name, learning, tuple(seeds), tuple(results))
 
 
-def _play(rounds: Rounds, scenario: Scenario, policy: Policy, seeds: list[int]) -> dict[str, Any]:
-    view = rounds.reset(seeds)
-    totals: dict[str, Any] = {}
-    seconds = 0.0
-    while not rounds.done:
-        started = time.perf_counter()
-        selected = _choose(policy, view, rounds, seeds)
-        seconds += time.perf_counter() - started
-        outcome = rounds.step(selected)
-        gained = rewards(outcome, view.samples, scenario.reward)
-        values = {
-            "reward": gained.team,
-            "without_penalty": gained.without_penalty,
-            "violators": gained.violators,
-            "served": outcome.served / rounds.site.rounds,
-            **{f"kind.{kind}": flags.sum(axis=1).astype(np.float64) for kind, flags in outcome.kinds.items()},
-        }
-        totals = {key: totals.get(key, 0.0) + value for key, value in values.items()}
-        totals_loss = (view.samples * outcome.loss).sum(axis=1) / view.samples.sum(axis=1)
-        view = rounds.view
-    return totals | {"final_loss": totals_loss, "seconds": seconds / (rounds.site.rounds * len(seeds))}
-
-
-def _choose(policy: Policy, view: View, rounds: Rounds, seeds: list[int]) -> NDArray[np.bool_]:
-    if isinstance(policy, LearnedPolicy):
-        return policy.select(view, rounds.site)
-    chosen = [
-        policy(view.observation(rounds.site, index), generator(seed, "policy", round=view.round))
-        for index, seed in enumerate(seeds)
-    ]
-    return np.stack(chosen)
-
-
-def _result(name: str, policy: Policy, parts: list[tuple[dict[str, Any], int]]) -> Result:
+def _result(name: str, parts: Sequence[Played]) -> Result:
     def column(key: str) -> Floats:
-        return np.concatenate([np.asarray(part[key], dtype=np.float64)[:used] for part, used in parts])
+        return np.concatenate([np.array(part.values[key], dtype=np.float64) for part in parts])
 
-    kinds = [key for key in parts[0][0] if key.startswith("kind.")]
-    exchanged = policy.exchanged if isinstance(policy, LearnedPolicy) else []
+    kinds = [key for key in parts[0].values if key.startswith("kind.")]
+    exchanged = [size for part in parts for size in part.exchanged]
     return Result(
         policy=name,
         reward=column("reward"),
@@ -196,7 +177,7 @@ def _result(name: str, policy: Policy, parts: list[tuple[dict[str, Any], int]]) 
         kinds={key.removeprefix("kind."): column(key) for key in kinds},
         served=column("served"),
         final_loss=column("final_loss"),
-        decision_ms=1e3 * float(np.mean([part["seconds"] for part, _ in parts])),
+        decision_ms=1e3 * float(np.mean([part.seconds for part in parts])),
         bytes=float(np.mean(exchanged)) if exchanged else 0.0,
     )
 

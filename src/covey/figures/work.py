@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from covey.errors import CoveyError, OutputError
 from covey.figures.cells import Cell, Values, policy_file, result_file
+from covey.pools import open_pool, results
 from covey.simulation.storage import versions, write_atomically
 
 
@@ -58,49 +56,36 @@ class Store:
 
 #: The cells that are wanted, most important first, as far as they are known from what is finished.
 Plan = Callable[[Store], list[Cell]]
+#: The record of a cell as a line of JSON, and its policy if it makes one.
+Finished = tuple[bytes, bytes | None]
 #: Told what has been finished, how many are, and how many are known of.
 Progress = Callable[[str, int, int], None]
 
 
-def finish(plan: Plan, store: Store, processes: int, on_progress: Progress = lambda *_: None) -> None:
-    """Compute all cells of a plan that are missing.
+def finish(
+    plan: Plan, store: Store, processes: int, on_progress: Progress = lambda *_: None, ray: str | None = None
+) -> None:
+    """Compute all cells of a plan that are missing, in processes of this machine or on a Ray cluster.
 
     The plan is asked again after every cell, because some cells, such as trainings with tuned settings, are
     known only when others are finished. Every process works with one thread on one cell at a time, so that results
-    do not depend on the number of processes.
+    do not depend on the number of processes, nor on where they are.
     """
-    running: dict[Future[None], Cell] = {}
-    pool = ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_start)
-    try:
-        while True:
-            wanted = _with_needs(plan(store))
-            missing = [cell for cell in wanted if not _finished(cell, wanted, store)]
-            busy = {cell.key for cell in running.values()}
-            ready = [c for c in missing if c.key not in busy and all(store.has_policy(need) for need in c.needs)]
-            for cell in ready[: processes - len(running)]:
-                running[pool.submit(_compute, cell, store.folder)] = cell
-            now = ", ".join(cell.label for cell in running.values())
-            on_progress(now, len(wanted) - len(missing), len(wanted))
-            if not running:
-                return
-            for future in wait(running, return_when=FIRST_COMPLETED).done:
-                cell = running.pop(future)
-                _collect(future, cell)
-    finally:
-        # What runs is given up: it is not finished, and nobody waits for it any more.
-        for process in list((pool._processes or {}).values()) if running else ():
-            process.terminate()
-        pool.shutdown(wait=True, cancel_futures=True)
+    busy: dict[str, Cell] = {}
 
+    def more() -> tuple[Cell, Callable[..., Finished], tuple[Any, ...]] | None:
+        wanted = _with_needs(plan(store))
+        missing = [cell for cell in wanted if not _finished(cell, wanted, store)]
+        ready = [c for c in missing if c.key not in busy and all(store.has_policy(need) for need in c.needs)]
+        if ready:
+            busy[ready[0].key] = ready[0]
+        on_progress(", ".join(cell.label for cell in busy.values()), len(wanted) - len(missing), len(wanted))
+        return (ready[0], _compute, (ready[0], ready[0].key, _policies(ready[0], store.folder))) if ready else None
 
-def _collect(future: Future[None], cell: Cell) -> None:
-    try:
-        future.result()
-    except BrokenProcessPool:
-        raise CoveyError(
-            f"a worker process ended before its time, perhaps for lack of memory, while '{cell.label}' was computed;"
-            " what is finished is kept: give the same command again, with --processes 1 if memory is short"
-        ) from None
+    with open_pool(processes, ray) as pool:
+        for cell, (record, policy) in results(pool, more):
+            _write(store.folder, cell, record, policy)
+            del busy[cell.key]
 
 
 def _with_needs(cells: Iterable[Cell]) -> list[Cell]:
@@ -121,20 +106,34 @@ def _finished(cell: Cell, wanted: list[Cell], store: Store) -> bool:
     return all(store.has(other) for other in wanted if any(need.key == cell.key for need in other.needs))
 
 
-def _start() -> None:
-    """A worker leaves Ctrl-C to its parent."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
-    import torch
-
-    torch.set_num_threads(1)
+def _policies(cell: Cell, folder: Path) -> dict[str, bytes]:
+    """The policies that a cell needs, by the key of their training."""
+    return {need.key: policy_file(folder, need).read_bytes() for need in cell.needs}
 
 
-def _compute(cell: Cell, folder: Path) -> None:
+def _compute(cell: Cell, key: str, policies: dict[str, bytes]) -> Finished:
+    """The record of a cell and its policy if it makes one, computed in a folder of its own."""
+    if cell.key != key:
+        raise CoveyError(
+            f"'{cell.label}' is another experiment on the machine that should compute it: its calibrations or versions"
+            " differ from those where the command was given; copy the folder `calibrations` of COVEY_DATA there"
+        )
     started = time.process_time()
-    values = cell.compute(folder)
-    path = result_file(folder, cell)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        (folder / "policies").mkdir()
+        for need in cell.needs:
+            policy_file(folder, need).write_bytes(policies[need.key])
+        values = cell.compute(folder)
+        own = policy_file(folder, cell)
+        policy = own.read_bytes() if own.is_file() else None
     record = {"cell": cell.content, "values": values, "seconds": round(time.process_time() - started, 2)}
-    text = json.dumps(record | {"versions": versions()}, allow_nan=False)
-    write_atomically(path, text.encode() + b"\n")
+    return json.dumps(record | {"versions": versions()}, allow_nan=False).encode() + b"\n", policy
+
+
+def _write(folder: Path, cell: Cell, record: bytes, policy: bytes | None) -> None:
+    """Keep a finished cell: its policy first, because the record says that all is there."""
+    for path, content in ((policy_file(folder, cell), policy), (result_file(folder, cell), record)):
+        if content is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content)

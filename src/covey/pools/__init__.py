@@ -1,0 +1,5 @@
+"""Where pieces of work are computed: in processes of this machine, or on a Ray cluster."""
+
+from covey.pools.pool import Pool, open_pool, results
+
+__all__ = ["Pool", "open_pool", "results"]

@@ -66,7 +66,7 @@ def test_work_that_kills_every_worker_is_one_sentence(pool: Pool) -> None:
 
 
 def test_an_error_that_a_user_can_act_on_arrives_as_it_is(pool: Pool) -> None:
-    with pytest.raises(ScenarioError, match="^no such thing$"):
+    with pytest.raises(ScenarioError, match=r"^no such thing$"):
         one(pool, fail)
 
 

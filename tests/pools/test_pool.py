@@ -60,7 +60,7 @@ def test_a_process_that_dies_is_one_sentence() -> None:
     def ask(pool: Pool) -> None:
         list(results(pool, one_after_another([("bad", die, ()), ("next", power, (2,))])))
 
-    with pytest.raises(CoveyError, match="ended before its time.*give the same command again"), open_pool(1) as pool:
+    with pytest.raises(CoveyError, match=r"ended before its time.*give the same command again"), open_pool(1) as pool:
         ask(pool)
 
 

@@ -8,3 +8,5 @@ POLICY = "policy.safetensors"
 METRICS = "metrics.csv"
 #: What others may watch of work that goes on.
 PROGRESS = "progress.jsonl"
+#: How a run with real devices is played; a run without it was simulated.
+DEPLOYMENT = "deploy.json"

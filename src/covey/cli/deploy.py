@@ -18,6 +18,7 @@ from rich.progress import Progress, TaskID
 from covey.association import Policy, get_policy
 from covey.cli.common import free_folder, interruptible, progress_bar
 from covey.errors import INTERRUPTED, DeployError, ResumeError
+from covey.names import DEPLOYMENT
 from covey.radio import channel_and_mobility
 from covey.scenario import Scenario, load_scenario
 
@@ -243,7 +244,7 @@ def run(
         if groups is not None:
             read_groups(groups, scenario.network.users, scenario.network.tasks)
         decides = _decider(policy, scenario, Console(stderr=True, quiet=quiet))
-        out = out or free_folder(f"deploy-{scenario.name}-{Path(policy).stem}-seed{seed}", "deploy.json")
+        out = out or free_folder(f"deploy-{scenario.name}-{Path(policy).stem}-seed{seed}", DEPLOYMENT)
         settings = new_run(
             scenario, out, decides, overwrite=overwrite, seed=seed, policy=policy,
             rounds=rounds or scenario.training.rounds, patience_s=patience or 60.0, wait_s=wait or 180.0,
@@ -300,7 +301,7 @@ def demo(
     chosen = load_scenario(scenario, overrides) if scenario else load_scenario("quick", [*DEMO_OVERRIDES, *overrides])
     check_deployable(chosen)
     decides = _decider(policy, chosen, Console(stderr=True, quiet=quiet))
-    out = out or free_folder(f"deploy-{chosen.name}-{Path(policy).stem}-seed{seed}", "deploy.json")
+    out = out or free_folder(f"deploy-{chosen.name}-{Path(policy).stem}-seed{seed}", DEPLOYMENT)
     site = Site((out / "site").resolve(), chosen, seed, tls)
     site.make()
     total = rounds or chosen.training.rounds

@@ -17,6 +17,7 @@ from covey.errors import INTERRUPTED, ResumeError
 from covey.learners.library import ALGORITHMS, policy_or_train
 from covey.learners.policy import LearnedPolicy, load_policy
 from covey.learners.storage import POLICY
+from covey.names import DEPLOYMENT
 from covey.privacy import JOURNAL, Journal
 from covey.radio import channel_and_mobility
 from covey.report import summary_table, write_report
@@ -229,6 +230,10 @@ def _short(policy: str) -> str:
 def _folder_to_resume(out: Path | None) -> Path:
     if out is None:
         raise ResumeError("--resume needs the folder of the run; add --out FOLDER")
+    if (out / DEPLOYMENT).exists():
+        raise ResumeError(
+            f"'{out}' is a run with real devices; go on with: covey deploy run --resume --out {shlex.quote(str(out))}"
+        )
     return out
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from covey import names
 from covey.association import Policy
 from covey.deploy.courier import FlowerCourier
 from covey.deploy.fleet import Courier, DeviceFleet, Incident, members_of
@@ -29,6 +30,8 @@ from covey.report import write_report
 from covey.scenario import Scenario, load_scenario
 from covey.scenario.load import fingerprint
 from covey.simulation import Simulation
+from covey.simulation.progress import Progress
+from covey.simulation.record import RoundRecord
 from covey.simulation.storage import (
     CHECKPOINT,
     csv_bytes,
@@ -42,9 +45,8 @@ from covey.simulation.storage import (
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
-SETTINGS, PROGRESS, OUTCOME, POLICY, START, INCIDENTS = (
-    "deploy.json", "progress.json", "outcome.json", "policy.safetensors", "start.json", "incidents.csv",
-)  # fmt: skip
+SETTINGS, POLICY = names.DEPLOYMENT, names.POLICY
+PROGRESS, OUTCOME, START, INCIDENTS = "progress.json", "outcome.json", "start.json", "incidents.csv"
 
 
 @dataclass(frozen=True)
@@ -114,11 +116,13 @@ def play(courier: Courier, hellos: dict[int, Any], folder: Path) -> Simulation:
     fleet = DeviceFleet(courier, scenario, settings.run, metrics=settings.metrics and not resuming)
     channel, mobility = channel_and_mobility(scenario, settings.seed, settings.trace, settings.hook)
     started = time.perf_counter()
-    with Simulation(
+    about = {"kind": "run", "scenario": scenario.name, "policy": settings.policy, "seed": settings.seed}
+    with Progress(folder) as progress, Simulation(
         scenario, _policy(settings, scenario, folder), rounds=settings.rounds, seed=settings.seed,
         channel=channel, mobility=mobility, journal=Journal(folder / JOURNAL), fleet=fleet, members=members,
     ) as simulation:  # fmt: skip
         simulation.history.policy = settings.policy
+        progress.claim()
         if resuming:
             simulation.history.start = json.loads((folder / START).read_text(encoding="utf-8"))
             restore_checkpoint(simulation, folder)
@@ -132,14 +136,16 @@ def play(courier: Courier, hellos: dict[int, Any], folder: Path) -> Simulation:
             simulation.continue_from(replace(simulation.state, ledger=ledger), [])
             write_atomically(folder / START, json.dumps(simulation.history.start).encode())
             save_checkpoint(simulation, folder)
+        progress.start(about, done=len(simulation.history.records), total=settings.rounds, resume=resuming)
         while not simulation.done:
-            _play_round(simulation, fleet, folder)
+            record = _play_round(simulation, fleet, folder)
+            progress.row(record.row(), record.round)
         seconds = time.perf_counter() - started
         write_deployed(simulation, fleet, folder, seconds)
     return simulation
 
 
-def _play_round(simulation: Simulation, fleet: DeviceFleet, folder: Path) -> None:
+def _play_round(simulation: Simulation, fleet: DeviceFleet, folder: Path) -> RoundRecord:
     state, history = simulation.state, simulation.history
     _say(folder, {"phase": "playing", "round": len(history.records), "rounds": history.rounds})
     started = time.perf_counter()
@@ -152,6 +158,7 @@ def _play_round(simulation: Simulation, fleet: DeviceFleet, folder: Path) -> Non
         "joined": int(record.users.joined.sum()), "loss": record.loss,
         "seconds": round(time.perf_counter() - started, 2),
     })  # fmt: skip
+    return record
 
 
 def write_deployed(simulation: Simulation, fleet: DeviceFleet, folder: Path, seconds: float) -> None:

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from covey.errors import CoveyError
 from covey.learners.storage import CHECKPOINT as TRAINING_CHECKPOINT
 from covey.learners.storage import METRICS
+from covey.names import DEPLOYMENT
 from covey.simulation.progress import PROGRESS
 from covey.simulation.storage import CHECKPOINT, read_checkpoint_header
 from covey.web.folder import OUTPUT
@@ -83,7 +84,8 @@ def facts_of(path: Path, files: Mapping[str, os.stat_result]) -> Facts:
         facts = _without_results(path, files, kind)
     elif OUTPUT in files and files[OUTPUT].st_mtime_ns >= files.get(PROGRESS, files[OUTPUT]).st_mtime_ns:
         _add_last_words(facts, path)
-    facts.resumable = checkpoint in files and "scenario.toml" in files
+    # A run with real devices goes on where its devices are, with a command of its own.
+    facts.resumable = checkpoint in files and "scenario.toml" in files and DEPLOYMENT not in files
     return facts
 
 

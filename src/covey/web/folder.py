@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from covey.errors import CoveyError
-from covey.names import METRICS, POLICY, PROGRESS, RUN_CHECKPOINT, TRAINING_CHECKPOINT
+from covey.names import DEPLOYMENT, METRICS, POLICY, PROGRESS, RUN_CHECKPOINT, TRAINING_CHECKPOINT
 from covey.web.settings import DEPTH, ENTRIES, NAME
 
 #: What a job that the dashboard started has printed.
@@ -22,6 +22,8 @@ FILES: dict[str, str] = {
     "summary.json": "application/json",
     "scenario.toml": "text/plain; charset=utf-8",
     "learner.json": "application/json",
+    DEPLOYMENT: "application/json",
+    "incidents.csv": "text/csv; charset=utf-8",
     OUTPUT: "text/plain; charset=utf-8",
     "rounds.csv": "text/csv; charset=utf-8",
     "users.csv": "text/csv; charset=utf-8",

@@ -200,9 +200,10 @@ def figure_6(work: Work) -> list[Cell]:
 
 
 def figure_7(work: Work) -> list[Cell]:
-    """Runs of all rules that users follow themselves."""
+    """Runs of all rules that users follow themselves; on digits both weights also without noise."""
     rules = ("loss", "gradient_loss_0.2", "gradient_loss_0.5", "printed_sign_0.2")
-    return [RealRun(work.scale.scenario, RULES[rule], seed) for seed in range(work.seeds) for rule in rules]
+    runs = [RealRun(work.scale.scenario, RULES[rule], seed) for seed in range(work.seeds) for rule in rules]
+    return [*runs, *_under_noise(work, ("gradient_loss_0.2", "gradient_loss_0.5"), (0.0, 1.0))]
 
 
 def figure_8(work: Work) -> list[Cell]:

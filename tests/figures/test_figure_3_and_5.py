@@ -150,7 +150,7 @@ def test_fig_5_says_when_violations_end_and_what_is_left_to_gain() -> None:
     assert "rises by 300, 200 of it in parts that no penalty touches" in faster.reason
     assert "Penalties take 100 of the common reward" in higher.reason
     lasting = [row | {"violators": 4.0 + row["epoch"] / 10} for row in data]
-    assert "violating users of an episode go from 4.1 to" in figure_5.claims(lasting, "digits")[0].reason
+    assert ", violating users of an episode go from 4.1 to" in figure_5.claims(lasting, "digits")[0].reason
 
 
 @pytest.mark.parametrize("data", [[], rows_5(seeds=1)])

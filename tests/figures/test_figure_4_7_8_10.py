@@ -44,6 +44,17 @@ def test_fig_4(better: float, verdicts: list[str]) -> None:
     assert "groups found -" in found[0].reason
 
 
+def test_fig_4_a_slower_rise_is_no_faster_fall() -> None:
+    data = [row | {"loss": row["loss"] - (1.0 if row["users"] == 4 else 0.0)} for row in over_users(0.2)]
+    data += [row | {"method": "greedy", "served": 9.0, "loss": 0.9} for row in data if row["method"] == "qmix"]
+    falls = figure_4.claims(data, "digits")[1]
+    assert falls.estimate is not None
+    assert falls.estimate.low > 0.1
+    assert falls.verdict == "not reproduced"
+    assert "it serves 100 % of the users in a round and then 33 %" in falls.reason
+    assert "Greedy, which serves 75 % of 12 users, ends at 0.900 ± 0.000 nats, n = 5" in falls.reason
+
+
 def test_fig_10_judges_the_largest_network_only() -> None:
     (claim,) = figure_10.claims(over_users(0.3), "FEMNIST")
     assert claim.figure == "10"

@@ -174,8 +174,9 @@ def figure_3(work: Work) -> list[Cell]:
 
 
 def figure_4(work: Work) -> list[Cell]:
-    """Real runs over the number of users, each with policies trained for that number."""
-    return _over_users(work, work.scale.scenario, work.scale.users, ("dpvd", "iql", "qmix"))
+    """Real runs over the number of users, each with policies trained for that number; and greedy, which serves most."""
+    greedy = [RealRun(work.scale.scenario, seed=seed) for seed in range(work.seeds)]
+    return [*_over_users(work, work.scale.scenario, work.scale.users, ("dpvd", "iql", "qmix")), *greedy]
 
 
 def figure_5(work: Work) -> list[Cell]:

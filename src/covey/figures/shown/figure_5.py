@@ -154,17 +154,17 @@ def _course(data: Sequence[Row], loop: str) -> str:
     violators = {method: _line(data, loop, method, "violators") for method in METHODS}
     if not all(len(line) for line in violators.values()):
         return ""
-    name = "In our loop" if loop == OURS else "In the paper's"
+    name = "In our loop" if loop == OURS else "In the paper's loop"
     reached = [_epoch_below(line, 0.1 * line[0]) for line in violators.values()]
     if None in reached:
         ends = " and ".join(f"{line[0]:.1f} to {line[-1]:.1f}" for line in violators.values())
-        return f"{name} violating users of an episode go from {ends} with the progressive and the fixed penalty."
+        return f"{name}, violating users of an episode go from {ends} with the progressive and the fixed penalty."
     reward, bare = (_line(data, loop, METHODS[0], column) for column in ("reward", "reward_without_penalty"))
     start = int(reached[0] or 1) - 1
     rise, other = reward[-1] - reward[start], bare[-1] - bare[start]
     return (
-        f"{name} violating users fall to a tenth of those of the first epoch in epoch {reached[0]} with the progressive"
-        f" and in epoch {reached[1]} with the fixed penalty. From then on the reward of the former rises by"
+        f"{name}, violating users fall to a tenth of those of the first epoch in epoch {reached[0]} with the"
+        f" progressive and in epoch {reached[1]} with the fixed penalty. From then on the reward of the former rises by"
         f" {rise:,.0f}, {other:,.0f} of it in parts that no penalty touches."
     )
 

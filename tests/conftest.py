@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 
 import pytest
 
 # Before torch is imported anywhere: one compute thread, as the workers have.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background by a script: without this, everything that tests start would ignore Ctrl-C as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 with contextlib.suppress(ImportError):  # the tests with BenchMARL have an environment of their own, without it
     import hypothesis

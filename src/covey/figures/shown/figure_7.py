@@ -11,8 +11,8 @@ from covey.evaluation import Estimate, mean_interval
 from covey.figures.claims import SAME, Claim, Verdict, judge, judge_side, words
 from covey.figures.definitions import difference
 from covey.figures.draw import curves, legend, panels, sign
-from covey.figures.kinds import RealRun
-from covey.figures.plans import RULES, Work, noise_of
+from covey.figures.plans import Work
+from covey.figures.shown.rounds import FACTORS, compared_rows, noise_rows
 from covey.figures.tables import Row, by_seed, grid, paired, where
 from covey.report.palette import drawing_style
 
@@ -23,10 +23,9 @@ CAPTION = (
 )
 SHOWN = ("loss", "gradient_loss_0.2", "gradient_loss_0.5", "printed_sign_0.2")
 
-
-#: The weights that are compared, and the noise of their runs on digits, times the scenario's variance.
+#: The weights that are compared.
 WEIGHTS = ("gradient_loss_0.2", "gradient_loss_0.5")
-FACTORS = (0.0, 1.0)
+_COLUMNS = ("clustering_accuracy", "loss")
 
 
 def rows(work: Work) -> list[Row]:
@@ -34,24 +33,9 @@ def rows(work: Work) -> list[Row]:
     found: list[Row] = []
     for rule in SHOWN:
         for seed in range(work.seeds):
-            found += _rounds(work, RealRun(work.scale.scenario, RULES[rule], seed), "compared", rule, 1.0)
-    for rule in WEIGHTS:
-        for factor in FACTORS:
-            for seed in range(work.seeds):
-                cell = RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
-                found += _rounds(work, cell, "noise", rule, factor)
+            found += compared_rows(work, rule, seed, _COLUMNS)
+            found += noise_rows(work, rule, seed, _COLUMNS) if rule in WEIGHTS else []
     return found
-
-
-def _rounds(work: Work, cell: RealRun, part: str, rule: str, factor: float) -> list[Row]:
-    if not work.store.has(cell):
-        return []
-    columns = work.store[cell]["columns"]
-    first: Row = {"part": part, "data": cell.loaded.data.name, "factor": factor, "rule": rule, "seed": cell.seed}
-    return [
-        first | {"round": index + 1, "clustering_accuracy": accuracy, "loss": loss}
-        for index, (accuracy, loss) in enumerate(zip(columns["clustering_accuracy"], columns["loss"], strict=True))
-    ]
 
 
 def draw(data: Sequence[Row], setting: str) -> Figure:

@@ -37,7 +37,7 @@ def rows_over_users(work: Work, scenario: str, sizes: Sequence[int], methods: Se
 
 
 def rows_of_greedy(work: Work, scenario: str) -> list[Row]:
-    """Runs of the scenario's own size in which nearly everybody is served, on layouts of their own."""
+    """Runs of the scenario's own size in which most users are served, on layouts of their own."""
     return [row for seed in range(work.seeds) for row in _run(work, RealRun(scenario, seed=seed), "greedy", seed)]
 
 
@@ -152,7 +152,7 @@ def _rises(change: Estimate | None) -> bool:
 
 
 def _why_it_changes(data: Sequence[Row], least: int, most: int, fall: Estimate | None) -> str:
-    """How the loss goes with the number of users, and how much of that is left when nearly everybody is served."""
+    """How the loss goes with the number of users, and how much of that is left when most are served."""
     parts = [f"From {least} to {most} users DPVD's loss changes by {words(fall, 'nats', 3)}"]
     served = [column(where(data, users=users, method="dpvd"), "served") for users in (least, most)]
     if all(len(values) for values in served):

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 
 import pytest
 
 # Before torch is imported anywhere: one compute thread, as the workers have.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background by a script: without this, everything that tests start would ignore Ctrl-C as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+with contextlib.suppress(ImportError):  # the tests with BenchMARL have an environment of their own, without it
+    import hypothesis
+
+    # How long something takes says more about what else the machine does than about covey.
+    hypothesis.settings.register_profile(
+        "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+    hypothesis.settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session", autouse=True)

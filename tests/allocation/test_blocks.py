@@ -42,7 +42,7 @@ def test_min_sinr() -> None:
     assert min_sinr(2e6, 1e6) == pytest.approx(3.0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 2**32 - 1), first=st.integers(0, 3), blocks=st.integers(1, 5))
 def test_every_granted_link_meets_the_floor(seed: int, first: int, blocks: int) -> None:
     problem = make_instance(seed, users=16, blocks=blocks)

@@ -194,7 +194,7 @@ def test_report_can_be_read_and_stored() -> None:
     assert [c["name"] for c in stored["constraints"] if not c["ok"]] == ["noise_floor"]
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(
     seed=st.integers(0, 2**32 - 1),
     density=st.sampled_from([0.1, 0.3, 0.6, 1.0]),

@@ -124,7 +124,7 @@ def test_several_kinds_of_one_user_count_once() -> None:
     np.testing.assert_allclose(plan.station_violations, 1 / 3)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 2**32 - 1), density=st.floats(0, 1), slots=st.integers(0, 12))
 def test_projected_plans_are_valid_and_charges_sum_up(seed: int, density: float, slots: int) -> None:
     problem = make_instance(seed)

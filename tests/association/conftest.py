@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from covey.allocation import Plan, project
+from covey.allocation import Plan
 from covey.association import Observation
 
 
@@ -37,19 +38,7 @@ def make_observation(
 
 
 def projected(observation: Observation, selected: np.ndarray, first_station: int = 0) -> Plan:
-    return project(
-        selected,
-        observation.identities,
-        observation.capable,
-        observation.gains,
-        observation.samples,
-        blocks=observation.blocks,
-        downlink_slots=observation.downlink_slots,
-        power_w=observation.power_w,
-        noise_w=observation.noise_w,
-        min_sinr=observation.min_sinr,
-        first_station=first_station,
-    )
+    return replace(observation, round=first_station).project(selected)
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ def valid(observation: Observation, station: np.ndarray, block: np.ndarray) -> b
     return True
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 2**32 - 1), slots=st.integers(0, 8), blocks=st.integers(1, 4))
 def test_candidates_are_exactly_the_pairs_that_keep_the_plan_valid(seed: int, slots: int, blocks: int) -> None:
     observation = make_observation(seed, users=8, slots=slots, blocks=blocks, available=0.9)

@@ -72,7 +72,7 @@ def fill_by_loop(plan: Admission, observation: Observation, score: np.ndarray, r
         plan.admit(*map(int, np.unravel_index(now.argmax(), now.shape)))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     seed=st.integers(0, 2**32 - 1),
     stations=st.integers(1, 5),

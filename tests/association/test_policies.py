@@ -17,7 +17,7 @@ def run(policy: Callable, observation: Observation, seed: int = 0) -> np.ndarray
 
 
 @pytest.mark.parametrize("policy", [random, greedy])
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     seed=st.integers(0, 2**32 - 1),
     stations=st.integers(1, 6),

@@ -26,7 +26,7 @@ def test_the_table_cannot_be_changed() -> None:
 
 
 @given(sizes, st.integers(0, 2**32 - 1))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_numbering_round_trip(size: tuple[int, int], seed: int) -> None:
     users, blocks = size
     table = subsets(users, blocks)
@@ -46,7 +46,7 @@ def test_too_many_subsets_are_refused_with_a_way_out() -> None:
 
 
 @given(sizes, st.integers(0, 2**32 - 1))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_allowed_subsets_equal_brute_force(size: tuple[int, int], seed: int) -> None:
     users, blocks = size
     eligible = np.random.default_rng(seed).random((2, 3, users)) < 0.6

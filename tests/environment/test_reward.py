@@ -24,7 +24,7 @@ def played(seed: int, share: float) -> tuple[Outcome, np.ndarray]:
 
 
 @given(st.integers(0, 10_000), st.floats(0.0, 1.0), st.sampled_from(PENALTIES))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_stations_shares_sum_to_the_team_reward(seed: int, share: float, penalty: Penalty) -> None:
     outcome, samples = played(seed, share)
     gained = rewards(outcome, samples, WEIGHTS, penalty)

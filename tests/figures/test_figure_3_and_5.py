@@ -137,6 +137,22 @@ def test_fig_5_equal_penalties_reproduce_nothing() -> None:
     assert verdicts([steadier, higher]) == ["not reproduced"] * 2
 
 
+def test_fig_5_says_when_violations_end_and_what_is_left_to_gain() -> None:
+    data = [
+        row
+        | {"reward": -1000.0 if row["epoch"] > 20 else -1300.0, "violators": 0.0 if row["epoch"] > 5 else 4.0}
+        | {"reward_without_penalty": -900.0 if row["epoch"] > 20 else -1100.0}
+        for row in rows_5()
+        if row["loop"] == "covey"
+    ]
+    faster, _, higher = figure_5.claims(data, "digits")
+    assert "of the first epoch in epoch 14 with the progressive and in epoch 14 with the fixed" in faster.reason
+    assert "rises by 300, 200 of it in parts that no penalty touches" in faster.reason
+    assert "Penalties take 100 of the common reward" in higher.reason
+    lasting = [row | {"violators": 4.0 + row["epoch"] / 10} for row in data]
+    assert ", violating users of an episode go from 4.1 to" in figure_5.claims(lasting, "digits")[0].reason
+
+
 @pytest.mark.parametrize("data", [[], rows_5(seeds=1)])
 def test_fig_5_with_little_or_nothing(data: list[Row], tmp_path: Any) -> None:
     assert set(verdicts(figure_5.claims(data, "digits"))) == {"not testable"}

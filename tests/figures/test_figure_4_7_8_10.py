@@ -44,6 +44,17 @@ def test_fig_4(better: float, verdicts: list[str]) -> None:
     assert "groups found -" in found[0].reason
 
 
+def test_fig_4_a_slower_rise_is_no_faster_fall() -> None:
+    data = [row | {"loss": row["loss"] - (1.0 if row["users"] == 4 else 0.0)} for row in over_users(0.2)]
+    data += [row | {"method": "greedy", "served": 9.0, "loss": 0.9} for row in data if row["method"] == "qmix"]
+    falls = figure_4.claims(data, "digits")[1]
+    assert falls.estimate is not None
+    assert falls.estimate.low > 0.1
+    assert falls.verdict == "not reproduced"
+    assert "it serves 100 % of the users in a round and then 33 %" in falls.reason
+    assert "Greedy, which serves 75 % of 12 users, ends at 0.900 ± 0.000 nats, n = 5" in falls.reason
+
+
 def test_fig_10_judges_the_largest_network_only() -> None:
     (claim,) = figure_10.claims(over_users(0.3), "FEMNIST")
     assert claim.figure == "10"
@@ -58,9 +69,9 @@ def test_figs_4_and_10_with_little_or_nothing(data: list[Row], tmp_path: Any) ->
         figure.draw(data, "x").savefig(tmp_path / "picture.png")
 
 
-def accuracies(**last: float) -> list[Row]:
+def accuracies(part: str = "compared", factor: float = 1.0, **last: float) -> list[Row]:
     return [
-        {"rule": rule, "seed": seed, "round": turn, "loss": 1.0,
+        {"part": part, "factor": factor, "rule": rule, "seed": seed, "round": turn, "loss": 1.0,
          "clustering_accuracy": 0.25 if turn < 15 else last[rule] + 0.01 * ((seed + len(rule)) % 2)}
         for rule in last for seed in range(6) for turn in range(1, 16)
     ]  # fmt: skip
@@ -75,6 +86,17 @@ def test_fig_7() -> None:
     assert {claim.verdict for claim in figure_7.claims(accuracies(**worse), "digits")} == {"not reproduced"}
     small = rules | {"gradient_loss_0.2": 0.92}
     assert figure_7.claims(accuracies(**small), "digits")[0].verdict == "direction only"
+
+
+def test_fig_7_says_how_runs_end_and_what_noise_does_to_the_weights() -> None:
+    data = accuracies(**{"gradient_loss_0.2": 0.74, "gradient_loss_0.5": 1.0, "loss": 0.5, "printed_sign_0.2": 0.5})
+    data = [row | {"clustering_accuracy": min(row["clustering_accuracy"], 1.0)} for row in data]
+    data += accuracies("noise", 0.0, **{"gradient_loss_0.2": 0.7, "gradient_loss_0.5": 0.8})
+    data += accuracies("noise", 1.0, **{"gradient_loss_0.2": 0.5, "gradient_loss_0.5": 0.8})
+    reason = figure_7.claims(data, "digits")[1].reason
+    assert "-10.0 ± 0.0 points, n = 6 without privacy noise and -30.0 ± 0.0 points, n = 6 with" in reason
+    assert "Weight 0.2: 0 of 6 runs end with every user right; the others end at 74 %, 75 %." in reason
+    assert "Weight 0.5: 6 of 6 runs end with every user right." in reason
 
 
 def test_fig_7_with_nothing(tmp_path: Any) -> None:

@@ -20,7 +20,7 @@ def site_and_view() -> tuple[SurrogateRounds, View]:
 
 
 @given(st.integers(0, 2**32 - 1), st.floats(0.1, 3.0))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_whatever_the_utilities_nobody_violates_a_rule(
     site_and_view: tuple[SurrogateRounds, View], seed: int, shift: float
 ) -> None:

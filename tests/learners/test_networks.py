@@ -36,7 +36,7 @@ def drawn(users: int = 5, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     st.integers(1, 4),
     st.integers(0, 2**7 - 1),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_top_is_the_best_subset_by_brute_force(values: list[float], blocks: int, mask: int) -> None:
     eligible = [(mask >> i) & 1 == 1 for i in range(len(values))]
     utilities = torch.tensor([v if ok else -math.inf for v, ok in zip(values, eligible, strict=True)])

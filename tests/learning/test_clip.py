@@ -87,7 +87,7 @@ def test_no_sample_contributes_more_than_the_clipping_norm(network: Network, cli
             assert float(share.total.norm()) == pytest.approx(clip, rel=1e-5)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.integers(0, 10_000), st.floats(1e-6, 1e6), st.floats(1e-3, 1e4))
 def test_replacing_one_sample_moves_the_sum_by_at_most_twice_the_clipping_norm(
     seed: int, clip: float, scale: float

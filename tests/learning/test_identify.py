@@ -182,7 +182,7 @@ def test_the_scale_is_two_sensitivities_over_epsilon(samples: int, width: float,
     assert identity_noise_scale(np.array([samples]), width, rho)[0] == pytest.approx(2 * (width / samples) / epsilon)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.integers(2, 6), st.floats(1e-4, 2.0), st.integers(0, 2**32 - 1))
 def test_an_announcement_costs_its_rho_whatever_the_scores(tasks: int, rho: float, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -249,7 +249,7 @@ def scores_of(rows: list[tuple[float, float, int]], seed: int, weight: float, bo
     return bounded_scores(linear(), models, movements, x, y, **given)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.lists(SAMPLE, min_size=1, max_size=6),
     SAMPLE,

@@ -40,7 +40,7 @@ def test_sensitivity_is_attained_by_real_neighbours() -> None:
     assert removed == pytest.approx(float(sensitivity(1.0, "add_remove")))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rho=st.floats(1e-5, 50), delta=st.sampled_from([1e-3, 1e-5, 1e-8]))
 def test_conversions_are_ordered_and_zcdp_agrees_with_dp_accounting(rho: float, delta: float) -> None:
     exact, zcdp, simple = (epsilon(rho, delta, m) for m in ("exact", "zcdp", "simple"))
@@ -67,7 +67,7 @@ def test_edges() -> None:
         rho_for_epsilon(0.0, 1e-5)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(target=st.floats(0.01, 100), method=st.sampled_from(["exact", "zcdp", "simple"]))
 def test_rho_for_epsilon_is_the_largest_affordable(target: float, method) -> None:
     rho = rho_for_epsilon(target, 1e-5, method)

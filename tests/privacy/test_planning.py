@@ -33,7 +33,7 @@ releases = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(releases=releases, rounds=st.integers(1, 10_000), target=st.floats(0.05, 50), delta=deltas, method=methods)
 def test_the_noise_for_an_epsilon_has_that_epsilon(releases, rounds, target, delta, method) -> None:
     plan = solve(releases, rounds=rounds, epsilon=target, delta=delta, method=method)
@@ -43,7 +43,7 @@ def test_the_noise_for_an_epsilon_has_that_epsilon(releases, rounds, target, del
     assert plan.noise_std == plan.by_method[method]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     releases=releases,
     multiplier=st.floats(0.5, 1e4),
@@ -65,7 +65,7 @@ def test_the_rounds_fit_and_one_more_does_not(
     assert epsilon(releases.rho(most + 1, noise_std), delta, method) > target
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(rho=st.floats(1e-4, 20), delta=st.floats(-12, -1).map(lambda power: 10**power), method=methods)
 def test_delta_is_the_inverse_of_epsilon(rho, delta, method) -> None:
     value = epsilon(rho, delta, method)
@@ -73,7 +73,7 @@ def test_delta_is_the_inverse_of_epsilon(rho, delta, method) -> None:
         assert delta_for(rho, value, method) == pytest.approx(delta, rel=1e-6)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(rho=st.floats(1e-3, 5), target=st.floats(0.1, 20))
 def test_deltas_are_ordered_like_the_formulas(rho, target) -> None:
     exact, zcdp, simple = (delta_for(rho, target, method) or 1.0 for method in METHODS)

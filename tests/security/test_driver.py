@@ -9,7 +9,7 @@ from tests.security.rounds import parameters, plain_sums
 from covey.security import MaskedSums, Parameters, SeededEntropy, aggregate_masked, default_threshold
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_sums_equal_the_plain_ones_with_and_without_dropouts(data: st.DataObject) -> None:
     users = data.draw(st.integers(1, 7), label="users")

@@ -15,7 +15,7 @@ def sizes(users: int = 7, length: int = 4) -> Parameters:
     return Parameters(users, users, 2, 3, length)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(arrays.arrays(np.float64, (3, 4), elements=st.floats(-1e4, 1e4)), st.integers(1, 600))
 def test_sums_of_words_are_sums_of_values(vectors: np.ndarray, samples: int) -> None:
     given_sizes = sizes()

@@ -48,7 +48,7 @@ def test_adding_and_subtracting_cancel_modulo_the_word() -> None:
     assert {pair_sign(2, 5), pair_sign(5, 2)} == {1, -1}
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.binary(min_size=32, max_size=32), st.integers(0, 7), st.integers(0, 7), st.integers(1, 2**32 - 1))
 def test_secrets_that_fold_to_the_same_32_bits_have_different_masks(
     secret: bytes, first: int, second: int, change: int

@@ -30,7 +30,7 @@ def test_the_field_is_a_field_and_holds_every_256_bit_secret() -> None:
     assert PRIME < 2 ** (8 * ELEMENT_BYTES)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.data())
 def test_any_threshold_of_shares_gives_the_secrets_back(data: st.DataObject) -> None:
     users = data.draw(st.integers(1, 9))

@@ -58,7 +58,7 @@ def test_the_closed_form_by_hand() -> None:
     assert crowded.total == 1.0  # never above 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     counts=st.lists(st.integers(1, 50), min_size=6, max_size=6),
     chance=st.lists(st.floats(0.0, 1.0), min_size=6, max_size=6),

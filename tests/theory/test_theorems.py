@@ -188,7 +188,7 @@ def test_a_bound_is_broadcast_and_summed() -> None:
 shares = st.floats(0.0, 1.0)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     q=st.tuples(shares, shares), more=st.tuples(shares, shares), gap=st.floats(0.0, 1e3), mu=st.floats(1e-3, 1.0),
     rate=st.floats(0.01, 1.0), offset=st.floats(0.0, 1e3), slope=st.floats(0.0, 0.25), noise=st.floats(0.0, 1e3),

@@ -47,7 +47,7 @@ def test_no_name_leads_out(tricky: Folder, client: Client, name: str) -> None:
 
 
 @given(st.text(alphabet="./\\~a\0 link%", max_size=30))
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_found_is_inside(tricky: Folder, name: str) -> None:
     try:
         path = tricky.place(name)

@@ -174,8 +174,9 @@ def figure_3(work: Work) -> list[Cell]:
 
 
 def figure_4(work: Work) -> list[Cell]:
-    """Real runs over the number of users, each with policies trained for that number."""
-    return _over_users(work, work.scale.scenario, work.scale.users, ("dpvd", "iql", "qmix"))
+    """Real runs over the number of users, each with policies trained for that number; and greedy, which serves most."""
+    greedy = [RealRun(work.scale.scenario, seed=seed) for seed in range(work.seeds)]
+    return [*_over_users(work, work.scale.scenario, work.scale.users, ("dpvd", "iql", "qmix")), *greedy]
 
 
 def figure_5(work: Work) -> list[Cell]:
@@ -200,9 +201,10 @@ def figure_6(work: Work) -> list[Cell]:
 
 
 def figure_7(work: Work) -> list[Cell]:
-    """Runs of all rules that users follow themselves."""
+    """Runs of all rules that users follow themselves; on digits both weights also without noise."""
     rules = ("loss", "gradient_loss_0.2", "gradient_loss_0.5", "printed_sign_0.2")
-    return [RealRun(work.scale.scenario, RULES[rule], seed) for seed in range(work.seeds) for rule in rules]
+    runs = [RealRun(work.scale.scenario, RULES[rule], seed) for seed in range(work.seeds) for rule in rules]
+    return [*runs, *_under_noise(work, ("gradient_loss_0.2", "gradient_loss_0.5"), (0.0, 1.0))]
 
 
 def figure_8(work: Work) -> list[Cell]:

@@ -132,7 +132,7 @@ class Network:
             "noise_std": noise_std.tolist(),
             "rho": rho.tolist(),
             "epsilon": spent.tolist(),
-            "reason": why_not_served(plan, selected, self.observation, self.feasible, self.observation.project),
+            "reason": why_not_served(plan, selected, self.observation, self.feasible),
             "constraints": self._constraints(report),
         }
 

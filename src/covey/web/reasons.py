@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -32,16 +30,14 @@ def why_not_served(
     selected: NDArray[np.bool_],
     observation: Observation,
     feasible: NDArray[np.bool_],
-    project: Callable[[NDArray[np.bool_]], Plan],
 ) -> list[str]:
     """The reason of every user, a key of `REASONS`, empty for those that are served.
 
-    selected: (B, U) what the policy chose; feasible: (U, B) links that work alone; project: from a
-    selection to the plan left of it.
+    selected: (B, U) what the policy chose; feasible: (U, B) links that work alone.
     """
     served = plan.station == np.arange(len(selected))[:, None]  # (B, U)
     return [
-        "" if plan.station[user] >= 0 else _reason(user, plan, selected, served, observation, feasible[user], project)
+        "" if plan.station[user] >= 0 else _reason(user, plan, selected, served, observation, feasible[user])
         for user in range(len(plan.station))
     ]
 
@@ -53,7 +49,6 @@ def _reason(
     served: NDArray[np.bool_],
     observation: Observation,
     feasible: NDArray[np.bool_],
-    project: Callable[[NDArray[np.bool_]], Plan],
 ) -> str:
     broken = [kind for kind in VIOLATION_KINDS if plan.kinds[kind][user]]
     if selected[:, user].any() and broken:
@@ -62,23 +57,17 @@ def _reason(
         return "no_station"
     if not feasible.any():
         return "too_far"
-    found = [_try(user, int(station), served, observation.blocks, project) for station in np.flatnonzero(feasible)]
+    found = [_try(user, int(station), served, observation) for station in np.flatnonzero(feasible)]
     return min(found, key=_ORDER.index)
 
 
-def _try(
-    user: int,
-    station: int,
-    served: NDArray[np.bool_],
-    blocks: int,
-    project: Callable[[NDArray[np.bool_]], Plan],
-) -> str:
+def _try(user: int, station: int, served: NDArray[np.bool_], observation: Observation) -> str:
     """What happens when a station also takes this user."""
-    if served[station].sum() >= blocks:
+    if served[station].sum() >= observation.blocks:
         return "beyond_blocks"
     wanted = served.copy()
     wanted[station, user] = True
-    trial = project(wanted)
+    trial = observation.project(wanted)
     if trial.station[user] >= 0:
         kept = trial.station[served.any(axis=0)] >= 0
         return "left_out" if kept.all() else "displaces"

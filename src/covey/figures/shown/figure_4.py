@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 
 from covey.figures.claims import Claim
 from covey.figures.plans import Work
-from covey.figures.shown.over_users import claims_over_users, draw_over_users, rows_over_users
+from covey.figures.shown.over_users import claims_over_users, draw_over_users, rows_of_greedy, rows_over_users
 from covey.figures.tables import Row
 
 TITLE = "Loss over the number of users"
@@ -19,8 +19,9 @@ CAPTION = (
 
 
 def rows(work: Work) -> list[Row]:
-    """One row per number of users, method and seed."""
-    return rows_over_users(work, work.scale.scenario, work.scale.users, ("dpvd", "iql", "qmix"))
+    """One row per number of users, method and seed; and greedy at the scenario's own size, which serves most."""
+    scenario = work.scale.scenario
+    return rows_over_users(work, scenario, work.scale.users, ("dpvd", "iql", "qmix")) + rows_of_greedy(work, scenario)
 
 
 def draw(data: Sequence[Row], setting: str) -> Figure:

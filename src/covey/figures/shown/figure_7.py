@@ -11,8 +11,8 @@ from covey.evaluation import Estimate, mean_interval
 from covey.figures.claims import SAME, Claim, Verdict, judge, judge_side, words
 from covey.figures.definitions import difference
 from covey.figures.draw import curves, legend, panels, sign
-from covey.figures.kinds import RealRun
-from covey.figures.plans import RULES, Work
+from covey.figures.plans import Work
+from covey.figures.shown.rounds import FACTORS, compared_rows, noise_rows
 from covey.figures.tables import Row, by_seed, grid, paired, where
 from covey.report.palette import drawing_style
 
@@ -23,25 +23,24 @@ CAPTION = (
 )
 SHOWN = ("loss", "gradient_loss_0.2", "gradient_loss_0.5", "printed_sign_0.2")
 
+#: The weights that are compared.
+WEIGHTS = ("gradient_loss_0.2", "gradient_loss_0.5")
+_COLUMNS = ("clustering_accuracy", "loss")
+
 
 def rows(work: Work) -> list[Row]:
-    """One row per rule, seed and round."""
+    """One row per rule, seed and round; and runs on digits with and without noise, `part` = "noise"."""
     found: list[Row] = []
     for rule in SHOWN:
         for seed in range(work.seeds):
-            cell = RealRun(work.scale.scenario, RULES[rule], seed)
-            if not work.store.has(cell):
-                continue
-            columns = work.store[cell]["columns"]
-            for index, (accuracy, loss) in enumerate(zip(columns["clustering_accuracy"], columns["loss"], strict=True)):
-                found.append({
-                    "rule": rule, "seed": seed, "round": index + 1, "clustering_accuracy": accuracy, "loss": loss,
-                })  # fmt: skip
+            found += compared_rows(work, rule, seed, _COLUMNS)
+            found += noise_rows(work, rule, seed, _COLUMNS) if rule in WEIGHTS else []
     return found
 
 
 def draw(data: Sequence[Row], setting: str) -> Figure:
     """One curve per rule."""
+    data = where(data, part="compared")
     with drawing_style():
         figure, axes = panels(1, width=7.2, height=4.4)
         axis = axes[0, 0]
@@ -57,8 +56,9 @@ def draw(data: Sequence[Row], setting: str) -> Figure:
 
 def claims(data: Sequence[Row], setting: str) -> list[Claim]:
     """What the gradient adds to the loss, whether 0.2 beats 0.5, and 96 % after 15 rounds."""
-    last = max((int(row["round"]) for row in data), default=0)
-    final = {rule: by_seed(where(data, rule=rule, round=last), "clustering_accuracy") for rule in SHOWN}
+    compared = where(data, part="compared")
+    last = max((int(row["round"]) for row in compared), default=0)
+    final = {rule: by_seed(where(compared, rule=rule, round=last), "clustering_accuracy") for rule in SHOWN}
 
     def points(first: str, second: str) -> Estimate | None:
         return difference(*paired(final[first], final[second]), scale=100.0)
@@ -89,7 +89,7 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
             unit="points",
             estimate=between,
             verdict=judge_side(between, 1),
-            reason="The figure of rules under noise gives the difference at every amount of noise, on digits.",
+            reason=_weights_reason(data, final),
             setting=setting,
         ),
         Claim(
@@ -112,6 +112,23 @@ def _reaches(share: Estimate | None, level: float) -> Verdict:
     if share is None or share.n < 2 or share.low < level - SAME <= share.high - SAME:
         return "not testable"
     return "reproduced" if share.low >= level - SAME else "not reproduced"
+
+
+def _weights_reason(data: Sequence[Row], final: dict[str, dict[int, float]]) -> str:
+    """Whether noise decides between the weights, tried on digits; and how the runs of each weight end."""
+    gaps = {}
+    for factor in FACTORS:
+        noised = where(data, part="noise", factor=factor)
+        last = max((int(row["round"]) for row in noised), default=0)
+        ends = (by_seed(where(noised, rule=rule, round=last), "clustering_accuracy") for rule in WEIGHTS)
+        gaps[factor] = difference(*paired(*ends), scale=100.0)
+    ways = " ".join(
+        f"Weight {rule.rpartition('_')[2]}: {_runs_at_the_end(final[rule])}" for rule in WEIGHTS if final[rule]
+    )
+    return (
+        f"On digits, the difference is {words(gaps[0.0], 'points')} without privacy noise and"
+        f" {words(gaps[1.0], 'points')} with the scenario's. {ways}"
+    ).rstrip()
 
 
 def _runs_at_the_end(final: dict[int, float]) -> str:

@@ -13,8 +13,8 @@ from covey.evaluation import Estimate, mean_interval
 from covey.figures.claims import Claim, judge, words
 from covey.figures.definitions import change, difference
 from covey.figures.draw import curves, look, panels, sign
-from covey.figures.kinds import RealRun
-from covey.figures.plans import RULES, Work, noise_of
+from covey.figures.plans import Work
+from covey.figures.shown.rounds import FACTORS, compared_rows, noise_rows
 from covey.figures.tables import Row, column, grid, paired, where
 from covey.report.palette import INK, STACK, drawing_style
 from covey.report.words import listed, quantity
@@ -32,35 +32,16 @@ SHOWN = (OURS, THEIRS)
 #: Parts of the energy and of the time of a round, with their names.
 ENERGY = {"transmit_energy_j": "sending", "compute_energy_j": "computing"}
 TIME = {"uplink_s": "uplink", "compute_s": "computing", "downlink_s": "downlink"}
-#: Noise of the runs on digits beside the comparison, times the scenario's variance.
-FACTORS = (0.0, 1.0)
+_COLUMNS = ("clustering_accuracy", "served", *ENERGY, *TIME)
 
 
 def rows(work: Work) -> list[Row]:
     """One row per rule, seed and round; and runs on digits with and without noise, `part` = "noise"."""
-    scenario = work.scale.scenario
     found: list[Row] = []
     for rule in SHOWN:
         for seed in range(work.seeds):
-            found += _rounds(work, RealRun(scenario, RULES[rule], seed), "compared", rule, 1.0)
-            for factor in FACTORS:
-                cell = RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
-                found += _rounds(work, cell, "noise", rule, factor)
+            found += compared_rows(work, rule, seed, _COLUMNS) + noise_rows(work, rule, seed, _COLUMNS)
     return found
-
-
-def _rounds(work: Work, cell: RealRun, part: str, rule: str, factor: float) -> list[Row]:
-    if not work.store.has(cell):
-        return []
-    columns = work.store[cell]["columns"]
-    name = cell.loaded.data.name
-    first: Row = {"part": part, "data": name, "factor": factor, "rule": rule, "seed": cell.seed}
-    return [
-        first
-        | {"round": index + 1}
-        | {key: columns[key][index] for key in ("clustering_accuracy", "served", *ENERGY, *TIME)}
-        for index in range(len(columns["clustering_accuracy"]))
-    ]
 
 
 def draw(data: Sequence[Row], setting: str) -> Figure:

@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-browser lint types deploy-demo test-deploy test-ray bench figures results study study-policies study-identities interop docs docs-reference clean
+.PHONY: help setup run test test-browser lint types deploy-demo test-deploy test-ray bench bench-peers figures results study study-policies study-identities interop docs docs-reference clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -24,7 +24,7 @@ run: setup  ## Run the main job on embedded data: covey run quick
 	@$(BIN)/covey run quick
 
 test: setup lint types  ## Lint, type-check and test; names the tests it leaves out
-	@$(BIN)/python -m pytest -n 2 -m "not deploy"
+	@$(BIN)/python -m pytest -n 2
 
 $(VENV)/.browser-ready: $(VENV)/.ready
 	@$(PIP) install --constraint constraints.txt --editable .[test,browser]
@@ -52,11 +52,16 @@ deploy-demo: $(VENV)/.flower-ready  ## Real processes on this machine: a SuperLi
 	@$(BIN)/covey deploy demo
 
 test-deploy: $(VENV)/.flower-ready  ## Test deployments with real processes (minutes): faults, TLS, secure aggregation
-	@$(BIN)/python -m pytest -m deploy tests/deploy
+	@$(BIN)/python -m pytest -m "deploy or not deploy" tests/deploy tests/cli/test_deploy.py
 
 bench: $(VENV)/.bench-ready  ## Run all benchmarks side by side with their peers (several minutes)
 	@$(BIN)/covey bench --out benchmarks/results.json
 	@$(BIN)/python benchmarks/page.py
+
+bench-peers: $(VENV)/.ready .venv-interop/.ready  ## The same work in covey, pfl-research, Flower, mobile-env and BenchMARL (half an hour)
+	@$(BIN)/covey bench --only profile --only growth --only noise_growth --only decision_growth --out benchmarks/growth.json
+	@$(BIN)/python benchmarks/peers/compare.py
+	@$(BIN)/python benchmarks/peers/page.py
 
 figures: setup  ## Every figure and claim on embedded data (about ten minutes on two cores): covey figures
 	@$(BIN)/covey figures all --scale quick
@@ -99,7 +104,7 @@ $(VENV)/.ray-ready: $(VENV)/.ready
 	@$(PIP) install --constraint constraints.txt --editable .[test,ray]
 	@touch $@
 
-test-ray: $(VENV)/.ray-ready  ## Run the tests of a real Ray cluster on this machine (about 250 MB more)
+test-ray: $(VENV)/.ray-ready  ## Test pieces of work on a real Ray cluster on this machine (installs 250 MB more)
 	@$(BIN)/python -m pytest tests/pools
 
 $(VENV)/.docs-ready: $(VENV)/.ready

@@ -31,6 +31,18 @@ def nothing_of_this_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["COVEY_DATA"] = str(tmp_path_factory.mktemp("no_data"))
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Tests that start many processes run when they are asked for."""
+    if "deploy" in config.getoption("markexpr"):
+        return
+    left_out = pytest.mark.skip(
+        reason="it starts real servers and devices, which takes minutes; `make test-deploy` runs it"
+    )
+    for item in items:
+        if item.get_closest_marker("deploy") is not None:
+            item.add_marker(left_out)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Name every test that did not run, and why: a number of skipped tests is easily taken for success."""
     left_out: dict[str, set[str]] = {}

@@ -24,6 +24,9 @@ NEVER_RUN = {
     "pip install": "it changes the environment of the tests",
     "covey data fetch": "it needs a network; tests/data/test_fetch.py has a server of its own",
     "covey dashboard": "it serves until it is stopped; tests/web starts it",
+    "covey deploy": "it needs Flower, and takes minutes; `make test-deploy` plays demo, server, devices and faults",
+    "make deploy-demo": "the same",
+    "make bench-peers": "it installs four other projects and takes half an hour",
 }
 
 

@@ -7,6 +7,8 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -41,3 +43,19 @@ def test_a_hundred_runs_are_shown_within_two_seconds() -> None:
     results = measured("dashboard")["results"]
     assert results["pages_ms"]["list_of_100_runs"]["median"] < 2000
     assert results["server"]["playground_5_policies_ms"]["processor"] < 100
+
+
+def test_the_page_on_peers_is_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks/peers"))
+    render = runpy.run_path(str(ROOT / "benchmarks/peers/page.py"))["render"]
+    remarks = (ROOT / "benchmarks/peers/remarks.md").read_text(encoding="utf-8")
+    page = render(measured("peers"), measured("growth")["results"], remarks)
+    assert (ROOT / "docs/peers.md").read_text(encoding="utf-8") == page, "run python benchmarks/peers/page.py"
+
+
+def test_peers_did_the_same_work() -> None:
+    contests = measured("peers")["contests"]
+    learning = {"fedavg_12", "fedavg_100", "flower_12", "flower_100", "ifca_12"}
+    assert set(contests) == learning | {"steps_12", "steps_1000", "vdn"}
+    for name in learning:
+        assert contests[name]["largest_relative_difference_of_movement"] < 1e-4

@@ -27,13 +27,8 @@ LAYERS: list[list[tuple[str, str]]] = [
     [("radio", "places and links"), ("learning", "clip, step, average")],
     [("allocation", "blocks and noise"), ("privacy", "costs, ledger, noise")],
     [("security", "masked sums"), ("data", "data sets"), ("theory", "bounds")],
-    [("scenario", "what a run is made of")],
-    [
-        ("seeding", "all randomness"),
-        ("errors", "one sentence each"),
-        ("names", "of files"),
-        ("pools", "where work is done"),
-    ],
+    [("scenario", "what a run is made of"), ("pools", "where work is done")],
+    [("seeding", "all randomness"), ("errors", "one sentence each"), ("names", "of files")],
 ]
 #: Rows that belong together, by the last row of each group, and the group's name.
 GROUPS = {3: "shown", 6: "decided by learning", 8: "simulated", 11: "subjects", 13: "basis"}

@@ -131,7 +131,8 @@ def test_evaluating_writes_table_json_and_picture(place: Path) -> None:
                    "--against", "coverage", "--out", "judged", "--set", "training.rounds=4", cwd=place)  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "vs greedy, %" in result.stdout
-    assert {p.name for p in (place / "judged").iterdir()} == {"comparison.json", "comparison.csv", "comparison.png"}
+    files = {"comparison.json", "comparison.csv", "comparison.png", "pieces"}
+    assert {p.name for p in (place / "judged").iterdir()} == files
     values = json.loads((place / "judged" / "comparison.json").read_text())
     assert set(values["policies"]) == {"greedy", "coverage", "dpvd_alone", "dpvd"}
     assert values["policies"]["dpvd"]["violators_per_episode"]["value"] == 0.0

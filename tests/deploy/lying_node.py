@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 
 from covey.deploy.app.wire import Packet
-from covey.deploy.device import Device
 from covey.deploy.folders import DeviceFolder
 from covey.deploy.processes import environment, free_port, supernode_command
 from covey.deploy.worker import Worker
@@ -26,7 +25,7 @@ class LyingWorker(Worker):
 
 if __name__ == "__main__":
     folder = DeviceFolder.open(Path(sys.argv[1]))
-    with LyingWorker(Device(folder)) as worker:
+    with LyingWorker(folder) as worker:
         worker.start()
         home = folder.private / "flwr"
         home.mkdir(exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from tests.deploy.near import NearCourier, make_devices, open_devices, small
 
 from covey.deploy import Device, DeviceFleet
 from covey.deploy.app.wire import Packet
-from covey.errors import DataError, OutputError
+from covey.errors import DataError, OutputError, ScenarioError
+from covey.learning import identity_noise_scale, score_width
 from covey.privacy import Ledger, read_journal, release_rho
 
 
@@ -158,14 +160,99 @@ def test_nonsense_gets_a_status_and_changes_nothing(devices: dict[int, Device]) 
 
 def test_announced_identities_are_charged_and_raw_ones_are_labelled(tmp_path: Path) -> None:
     raw = make_devices(small(), 0, tmp_path / "raw")
-    asked = {"kind": "identify", "round": 1, "rule": "gradient_loss", "similarity_weight": 0.2, "batch": 0}
-    assert raw[0].answer(request_for(raw, **asked)).header["identity"] in (0, 1)
+    assert raw[0].answer(request_for(raw, kind="identify", round=1)).header["identity"] in (0, 1)
     assert raw[0].state.ledger.unprotected[0] == 1
     assert raw[0].state.ledger.rho[0] == 0
     noisy = make_devices(small("privacy.identity=noisy_max"), 0, tmp_path / "noisy")
-    told = noisy[0].answer(request_for(noisy, kind="announce", round=1, similarity_weight=0.2))
+    told = noisy[0].answer(request_for(noisy, kind="announce", round=1))
     assert told.header["identity"] in (0, 1)
     assert noisy[0].state.ledger.spent["identity"][0] == pytest.approx(0.02)
+
+
+@pytest.mark.parametrize(("rule", "weight"), [("gradient_loss", 0.2), ("loss", 0.0)])
+def test_the_server_has_no_say_in_the_noise_of_an_announcement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, weight: float
+) -> None:
+    devices = make_devices(small("privacy.identity=noisy_max", f"clustering.rule={rule}"), 0, tmp_path)
+    device, drawn = devices[0], []
+    announce = device._work.announce
+
+    def spy(users: object, round: object, similarity_weight: float, *given: Any) -> Any:
+        drawn.append((similarity_weight, given[2][0]))
+        return announce(users, round, similarity_weight, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(device._work, "announce", spy)
+    for number, asked in enumerate((weight, 3.0, -7.0, float("nan"))):
+        request = request_for(devices, kind="announce", round=number + 1, similarity_weight=asked, rule="printed_sign")
+        assert device.answer(request).header["status"] == "ok"
+    privacy = device.scenario.privacy
+    width = score_width(weight, privacy.loss_bound, replaced=True)
+    scale = identity_noise_scale(np.array([device.samples]), width, privacy.identity_rho)[0]
+    assert scale > 0
+    assert drawn == [(weight, pytest.approx(scale))] * 4
+
+
+@pytest.mark.parametrize(
+    ("overrides", "kind"),
+    [
+        (["privacy.identity=noisy_max"], "identify"),
+        (["privacy.identity=from_release"], "identify"),
+        (["privacy.identity=from_release"], "announce"),
+        (["privacy.identity=noisy_max", "security.mode=masked"], "identify"),
+        (["privacy.identity=raw"], "announce"),
+        (["clustering.rule=kmeans"], "identify"),
+    ],
+)
+def test_a_task_is_told_only_as_the_devices_own_scenario_says(tmp_path: Path, overrides: list[str], kind: str) -> None:
+    devices = make_devices(small(*overrides), 0, tmp_path)
+    request = request_for(devices, kind=kind, round=1, rule="loss", similarity_weight=0.2, batch=0)
+    answer = devices[0].answer(request)
+    assert answer.header["status"] == "identity"
+    assert "identity" not in answer.header
+    assert devices[0].state.ledger.rho[0] == 0
+    assert not devices[0].state.identity
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"task": 99},
+        {"task": -1},
+        {"batch": -1},
+        {"learning_rate": float("nan")},
+        {"purpose": "kmeans_noise"},  # without the base that it needs
+        {"clip": float("inf")},
+        {"noise": float("inf")},
+        {"spent_gradient": float("inf")},
+        {"spent_identity": float("nan")},
+        {"spent_gradient": -1.0},
+    ],
+    ids=str,
+)
+def test_a_request_that_cannot_be_fulfilled_costs_nothing(
+    devices: dict[int, Device], change: dict[str, object]
+) -> None:
+    answer = devices[0].answer(request_for(devices, **change))
+    assert answer.header["status"] in ("failed", "noise")
+    assert not answer.arrays
+    assert devices[0].state.ledger.rho[0] == 0
+    assert devices[0].answer(request_for(devices)).header["status"] == "ok"
+
+
+def test_a_disk_that_fails_is_an_answer_too(devices: dict[int, Device]) -> None:
+    answers = devices[0].folder.private / "answers"
+    answers.write_text("a file in the way", encoding="utf-8")
+    answer = devices[0].answer(request_for(devices))
+    assert answer.header["status"] == "failed"
+    assert "FileExistsError" in str(answer.header["reason"])
+    answers.unlink()
+    assert devices[0].answer(request_for(devices)).header["status"] == "ok"
+
+
+@pytest.mark.parametrize("budget", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_budget_is_a_number_above_0(devices: dict[int, Device], tmp_path: Path, budget: float) -> None:
+    with pytest.raises(ScenarioError, match="it must be a number above 0"):
+        again(tmp_path, budget_epsilon=budget)
 
 
 def test_a_damaged_journal_stops_the_device(devices: dict[int, Device], tmp_path: Path) -> None:
@@ -181,6 +268,13 @@ def test_wrong_data_are_named(tmp_path: Path) -> None:
     path = devices[0].folder.path / "data.npz"
     np.savez(path, x=np.zeros((2, 1, 8, 8)), y=np.zeros(2, int), test_x=np.zeros((1, 1, 8, 8)), test_y=np.zeros(1, int))
     with pytest.raises(DataError, match="x must be float32"):
+        again(tmp_path)
+    path.write_bytes(b"PK nonsense")
+    with pytest.raises(DataError, match="cannot be read"):
+        again(tmp_path)
+    x, y = np.zeros((51, 1, 8, 8), np.float32), np.zeros(51, int)
+    np.savez(path, x=x, y=y, test_x=x[:5], test_y=y[:5])
+    with pytest.raises(DataError, match=r"51 samples, but the scenario allows 50.*data\.samples_max"):
         again(tmp_path)
     path.unlink()
     with pytest.raises(DataError, match="cannot be read"):

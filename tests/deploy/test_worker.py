@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import fcntl
 import ssl
 import stat
 import subprocess
@@ -21,7 +22,7 @@ from covey.deploy.device import Device
 from covey.deploy.folders import DeviceFolder
 from covey.deploy.processes import end_family, environment, write_app
 from covey.deploy.worker import Worker
-from covey.errors import OutputError
+from covey.errors import DataError, OutputError
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def mode(path: Path) -> int:
 
 def test_the_worker_answers_whoever_has_the_key(device: Device) -> None:
     private = device.folder.private
-    with Worker(device) as worker:
+    with Worker(device.folder) as worker:
         worker.start()
         for _ in range(3):
             assert ask(private, Packet({"kind": "hello"})).header["samples"] == device.samples
@@ -50,7 +51,7 @@ def test_the_worker_answers_whoever_has_the_key(device: Device) -> None:
 
 def test_nonsense_on_the_socket_does_not_end_the_worker(device: Device) -> None:
     private = device.folder.private
-    with Worker(device) as worker:
+    with Worker(device.folder) as worker:
         worker.start()
         key, address = (private / KEY).read_bytes(), (private / ADDRESS).read_text(encoding="utf-8")
         with wire.Client(address, family="AF_UNIX", authkey=key) as connection:
@@ -61,15 +62,62 @@ def test_nonsense_on_the_socket_does_not_end_the_worker(device: Device) -> None:
 
 
 def test_a_device_runs_once(device: Device) -> None:
-    with Worker(device), pytest.raises(OutputError, match="already running"):
-        Worker(device)
-    Worker(device).close()
+    with Worker(device.folder), pytest.raises(OutputError, match="already running"):
+        Worker(device.folder)
+    Worker(device.folder).close()
+
+
+def test_the_ledger_is_read_after_the_lock_is_taken(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def locked_device(folder: DeviceFolder, **settings: object) -> Device:
+        with open(folder.private / "lock", "w", encoding="utf-8") as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        opened.append(folder.user)
+        return device
+
+    monkeypatch.setattr("covey.deploy.worker.Device", locked_device)
+    with Worker(device.folder), pytest.raises(OutputError, match="already running"):
+        Worker(device.folder)
+    assert opened == [0]
+
+
+def test_a_device_that_cannot_be_opened_leaves_its_lock(device: Device) -> None:
+    data = device.folder.path / "data.npz"
+    content = data.read_bytes()
+    data.write_bytes(b"")
+    with pytest.raises(DataError):
+        Worker(device.folder)
+    data.write_bytes(content)
+    Worker(device.folder).close()
+
+
+@pytest.mark.parametrize("error", [IndexError("list index"), OSError(28, "No space left on device"), MemoryError()])
+def test_whatever_a_request_leads_to_the_next_one_is_answered(
+    device: Device, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    private = device.folder.private
+    with Worker(device.folder) as worker:
+        thread = worker.start()
+
+        def fail(request: Packet) -> Packet:
+            raise error
+
+        monkeypatch.setattr(worker.device, "_hello", fail)
+        assert ask(private, Packet({"kind": "hello"})).header["status"] == "failed"
+        # Not even where it is not the device that fails.
+        monkeypatch.setattr(worker, "respond", fail)
+        with pytest.raises(EOFError):
+            ask(private, Packet({"kind": "hello"}))
+        monkeypatch.undo()
+        assert ask(private, Packet({"kind": "hello"})).header["status"] == "ok"
+        assert thread.is_alive()
 
 
 def test_a_long_path_gets_a_short_socket(tmp_path: Path) -> None:
     deep = tmp_path / ("a" * 60) / ("b" * 60)
     device = make_devices(small(), 0, deep)[0]
-    with Worker(device) as worker:
+    with Worker(device.folder) as worker:
         worker.start()
         address = Path((device.folder.private / ADDRESS).read_text(encoding="utf-8"))
         assert len(str(address)) <= wire.SOCKET_PATH_BYTES
@@ -80,7 +128,7 @@ def test_a_long_path_gets_a_short_socket(tmp_path: Path) -> None:
 
 def test_what_devices_download_imports_neither_torch_nor_covey(tmp_path: Path) -> None:
     app = write_app(tmp_path / "app")
-    for name in ("client.py", "wire.py"):
+    for name in ("client.py", "records.py", "wire.py"):
         tree = ast.parse((app / "covey_app" / name).read_text(encoding="utf-8"))
         modules = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
         modules |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and not node.level}
@@ -136,8 +184,6 @@ def test_certificates_are_good_for_their_hosts_and_authority_only(tmp_path: Path
 
 
 def test_the_folder_says_what_is_wrong_with_it(tmp_path: Path) -> None:
-    from covey.errors import DataError
-
     with pytest.raises(DataError, match=r"no device\.json"):
         DeviceFolder.open(tmp_path)
     make_devices(small(), 0, tmp_path / "site")

@@ -294,6 +294,12 @@ def worst_pair(samples: int, *, replaced: bool) -> tuple[np.ndarray, np.ndarray,
     return found[0], found[1], score_width(0.2, 3.0, replaced=replaced)
 
 
+@pytest.mark.parametrize("weight", [-0.1, 1.1, 3.0, float("nan")])
+def test_a_weight_that_would_make_the_noise_too_small_is_refused(weight: float) -> None:
+    with pytest.raises(ValueError, match="must be between 0 and 1"):
+        score_width(weight, 3.0, replaced=True)
+
+
 def test_the_width_is_no_larger_than_it_has_to_be() -> None:
     here, there, width = worst_pair(60, replaced=True)
     assert width == pytest.approx(2.8)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,36 @@ from covey.errors import CoveyError, ScenarioError
 from covey.figures.cells import policy_file
 from covey.figures.kinds import Partitioned, Played, Training
 from covey.figures.work import Store, finish
-from covey.pools import Pool, cluster, open_pool, results
+from covey.pools import Pool, cluster, in_order, open_pool, results
 
-ray = pytest.importorskip("ray", reason="Ray is not installed here; `make test-ray` installs it and runs this")
+# Read when Ray is imported: the cluster of these tests is for them alone.
+os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+pytest.importorskip("ray", reason="Ray is not installed here; `make test-ray` installs it and runs this")
 
 TRAINED = Training("quick", settings=(("algorithm", "iql"), ("epochs", 1)))
 CELLS = [*(Partitioned("quick", seed=seed) for seed in range(2)), Played("quick", policy=TRAINED, layouts=2)]
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    with open_pool(2, "local") as pool:
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A cluster that was there before, on its own port; its workers must find the functions of this file."""
+    port = 26379
+    command = [str(Path(sys.executable).with_name("ray")), "start", "--head", f"--port={port}", "--num-cpus=2"]
+    command += ["--include-dashboard=false", "--disable-usage-stats", "--node-ip-address=127.0.0.1"]
+    paths = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    subprocess.run(command, check=True, capture_output=True, timeout=300, env=os.environ | {"PYTHONPATH": paths})
+    yield f"127.0.0.1:{port}"
+    subprocess.run([command[0], "stop", "--force"], check=True, capture_output=True, timeout=120)
+
+
+@pytest.fixture
+def pool(address: str) -> Iterator[Pool]:
+    with open_pool(2, address) as pool:
         yield pool
 
 
-def one(pool: Pool, function: Any, *arguments: Any) -> Any:
-    pieces = iter([("it", function, arguments)])
-    return dict(results(pool, lambda: next(pieces, None)))["it"]
+def one(pool: Pool, function: Callable[..., Any], *arguments: Any) -> Any:
+    return dict(results(pool, in_order([("it", function, arguments)])))["it"]
 
 
 def die_once(marker: str) -> int:
@@ -47,11 +61,11 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def fail() -> None:
-    raise ScenarioError("no such thing")
+def fail(kind: type[Exception]) -> None:
+    raise kind("no such thing")
 
 
-def test_it_has_as_many_processors_as_asked_for(pool: Pool) -> None:
+def test_it_has_the_processors_of_the_cluster(pool: Pool) -> None:
     assert pool.size == 2
 
 
@@ -65,9 +79,10 @@ def test_work_that_kills_every_worker_is_one_sentence(pool: Pool) -> None:
         one(pool, die)
 
 
-def test_an_error_that_a_user_can_act_on_arrives_as_it_is(pool: Pool) -> None:
-    with pytest.raises(ScenarioError, match=r"^no such thing$"):
-        one(pool, fail)
+@pytest.mark.parametrize("kind", [ScenarioError, ValueError])
+def test_an_error_arrives_as_it_is(pool: Pool, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=r"^no such thing$"):
+        one(pool, fail, kind)
 
 
 def test_another_version_on_a_machine_is_refused(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +90,38 @@ def test_another_version_on_a_machine_is_refused(pool: Pool, monkeypatch: pytest
     monkeypatch.setattr(cluster, "_software", lambda: here | {"numpy": "0.1"})
     with pytest.raises(CoveyError, match=f"has numpy {here['numpy']} instead of 0.1; install the same there"):
         one(pool, die_once, "never")
+
+
+def test_the_command_still_decides_what_ends_it(pool: Pool) -> None:
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_cells_and_policies_are_those_of_processes(address: str, tmp_path: Path) -> None:
+    for name, where in (("here", None), ("ray", address)):
+        finish(lambda _: [*CELLS], Store(tmp_path / name), 2, ray=where)
+    for cell in [*CELLS, TRAINED]:
+        here, there = ({**Store(tmp_path / name)[cell]} for name in ("here", "ray"))
+        assert {name for name in here if here[name] != there[name]} <= {"decision_ms"}  # it is measured
+    assert policy_file(tmp_path / "ray", TRAINED).read_bytes() == policy_file(tmp_path / "here", TRAINED).read_bytes()
+
+
+def test_sweep_and_evaluation_are_those_of_processes(address: str, tmp_path: Path) -> None:
+    for name, where in (("here", []), ("ray", ["--ray", address])):
+        swept = ["sweep", "quick", "--vary", "algorithm=dpvd,iql", "--seeds", "1", "--learner", "epochs=1", "--quiet"]
+        assert covey(*swept, "--out", name, *where, cwd=tmp_path).returncode == 0
+        policy = f"{name}/algorithm=dpvd-seed0/policy.safetensors"
+        judged = ["evaluate", policy, "quick", "--layouts", "2", "--against", "greedy", "--quiet", "--out"]
+        assert covey(*judged, f"{name}/judged", *where, cwd=tmp_path).returncode == 0
+    for path in ("sweep.csv", "algorithm=dpvd-seed0/policy.safetensors", "judged/comparison.csv"):
+        assert (tmp_path / "here" / path).read_bytes() == (tmp_path / "ray" / path).read_bytes()
+
+
+def test_a_cluster_that_asks_for_a_token_is_one_sentence(address: str, tmp_path: Path) -> None:
+    wrong = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    ended = covey("figures", "2", "--ray", address, "--out", "figures", cwd=tmp_path, **wrong)
+    assert ended.returncode == 2
+    assert "RAY_AUTH_TOKEN" in " ".join(ended.stderr.split())
+    assert "Traceback" not in ended.stderr
 
 
 def test_no_cluster_there_is_one_sentence(tmp_path: Path) -> None:
@@ -104,14 +151,7 @@ def test_a_command_that_is_killed_goes_on_and_ends_with_the_same_bytes(tmp_path:
             assert path.read_bytes() == (tmp_path / "ray" / path.name).read_bytes()
 
 
-def test_cells_and_policies_are_those_of_processes(tmp_path: Path) -> None:
-    for name, address in (("here", None), ("ray", "auto")):
-        finish(lambda _: [*CELLS], Store(tmp_path / name), 2, ray=address)
-    for cell in [*CELLS, TRAINED]:
-        assert Store(tmp_path / "ray")[cell] == Store(tmp_path / "here")[cell]
-    assert policy_file(tmp_path / "ray", TRAINED).read_bytes() == policy_file(tmp_path / "here", TRAINED).read_bytes()
-
-
-def covey(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def covey(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "covey", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
+    everything = os.environ | environment
+    return subprocess.run(command, cwd=cwd, env=everything, capture_output=True, text=True, timeout=600, check=False)

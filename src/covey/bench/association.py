@@ -5,12 +5,15 @@ from __future__ import annotations
 import cProfile
 import pstats
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from covey.allocation import noise_levels
 from covey.association import Policy, get_policy
+from covey.bench.timing import timed
 from covey.environment import SurrogateRounds, calibration_for
 from covey.learners.policy import LearnedPolicy, Way
 from covey.learners.settings import LearnerSettings
@@ -106,8 +109,30 @@ def decision_time(*, repeats: int = 20, users: tuple[int, ...] = (12, 100, 1000)
     return {"decisions": rows}
 
 
+def decision_growth(
+    *, repeats: int = 9, users: tuple[int, ...] = (12, 100, 1000, 10_000, 100_000), stations: int = 4
+) -> dict[str, Any]:
+    """Milliseconds of a round's decision and of its allocation of blocks and noise, as users grow on a growing site.
+
+    Stations and blocks stay, so that the number of users served does; `allocation_ms` is for greedy's selection.
+    `exponents` are the growths since the row before, 1 if linear.
+    """
+    policy = trained_policy(Trainer(load_scenario("paper"), LearnerSettings(epochs=1, networks=1, validation=1)))
+    rows: list[dict[str, Any]] = []
+    for count in users:
+        few = max(3, repeats if count <= 1000 else repeats // 3)
+        row: dict[str, Any] = {"users": count, **_decide(policy, _sized(count, stations), few)}
+        if rows:
+            before, longer = rows[-1], np.log(count / rows[-1]["users"])
+            row["exponents"] = {
+                key: float(np.log(row[key] / before[key]) / longer) for key in row if key.endswith("_ms")
+            }
+        rows.append(row)
+    return {"stations": stations, "sizes": rows}
+
+
 def _sized(users: int, stations: int) -> Scenario:
-    blocks, side = (4, 500.0) if users <= 12 else (8, 1000.0) if users <= 100 else (16, 2000.0)
+    blocks, side = (4, 500.0) if users <= 12 else (8, 1000.0) if users <= 100 else (16, 2000.0 * (users / 1000) ** 0.5)
     tasks = [sorted((b + j) % 4 for j in range(3)) for b in range(stations)]
     changes = [f"network.users={users}", f"network.stations={stations}", f"network.blocks={blocks}"]
     changes += [f"network.area_m=[{side}, {side}]", f"network.task_sets={tasks}"]
@@ -126,11 +151,14 @@ def _decide(policy: LearnedPolicy, scenario: Scenario, repeats: int) -> dict[str
     found = {}
     torch.set_num_threads(1)
     for name, decider in deciders.items():
-        decider(observation, generator(0, "policy"))
-        times = []
-        for _ in range(repeats):
-            started = time.perf_counter()
-            decider(observation, generator(0, "policy"))
-            times.append(time.perf_counter() - started)
-        found[f"{name}_ms"] = 1e3 * float(np.median(times))
+        found[f"{name}_ms"] = 1e3 * timed(partial(decider, observation, generator(0, "policy")), repeats)["median_s"]
+    selected = deciders["greedy"](observation, generator(0, "policy"))
+    samples = observation.samples.astype(np.float64)
+
+    def allocate() -> None:
+        plan = observation.project(selected)
+        served = np.where(plan.served, observation.identities, -1)
+        noise_levels(samples, served, scenario.privacy.v_max, scenario.privacy.n_min)
+
+    found["allocation_ms"] = 1e3 * timed(allocate, repeats)["median_s"]
     return found

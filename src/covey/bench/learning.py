@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import math
 import statistics
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,6 +24,7 @@ from covey.bench.timing import all_cores, cores, interleaved, interval, ratio
 from covey.data import UserData
 from covey.learning import (
     Engine,
+    aggregate_models,
     build_model,
     clipped_gradient_sum,
     initial_weights,
@@ -173,6 +175,48 @@ def matmul_fraction(batch: int = 256, repeats: int = 9, size: int = 1024, seed: 
         "fraction_of_peak": interval([a / b for a, b in zip(reached, peak, strict=True)]),
         "samples_per_s": {name: batch / statistics.median(times[name]) for name in ("clipped", "plain_backward")},
         "speed_against_plain_backward": ratio(times["plain_backward"], times["clipped"]),
+    }
+
+
+def round_profile(
+    users: int = 12, samples: int = 100, repeats: int = 9, size: int = 1024, seed: int = 0
+) -> dict[str, Any]:
+    """Where the time of a training round of the CNN goes, on one thread, and what share of the machine's peak it is.
+
+    `parts` are shares of the processor time by kernel; `of_peak` counts the multiplications that a plain forward and
+    backward pass needs, against the speed of a matrix product measured in turn.
+    """
+    data = _random_users(users, samples, 1, _CIFAR, seed)
+    module = build_model(Model(name="cnn"), _CIFAR, _CLASSES)
+    weights = initial_weights(module, 1, seed)
+    everyone, tasks, sizes = np.arange(users), np.zeros(users, np.int64), np.full(users, samples)
+    square = torch.randn(size, size, generator=torch.Generator().manual_seed(seed))
+    with Engine(module, data, tasks=1, workers=1, seed=seed, noise=ReplayNoise(seed)) as engine, one_thread():
+
+        def play() -> None:
+            engine.publish(weights, weights)
+            clip, std = np.full(users, 3.0), np.zeros(users)
+            trained = engine.train(1, everyone, tasks, clip, std, learning_rate=0.05, batch=0)
+            aggregate_models(trained.uploads, tasks, tasks, sizes, weights, 1)
+
+        times = interleaved({"round": play, "product": lambda: square @ square}, repeats)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            started = time.perf_counter()
+            play()
+            whole = time.perf_counter() - started
+    flops = users * samples * _training_flops(module, torch.from_numpy(data.x[:1]))
+    kernels = sorted(profile.key_averages(), key=lambda event: -event.self_cpu_time_total)[:8]
+    shares = {event.key.removeprefix("aten::"): 1e-6 * event.self_cpu_time_total / whole for event in kernels}
+    return {
+        "users": users,
+        "samples_per_user": samples,
+        "parts": shares | {"everything else": 1.0 - sum(shares.values())},
+        "of_peak": interval(
+            [
+                flops / second / (2 * size**3 / product)
+                for second, product in zip(times["round"], times["product"], strict=True)
+            ]
+        ),
     }
 
 

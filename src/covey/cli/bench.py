@@ -35,6 +35,10 @@ def _measurements(scale: str) -> dict[str, tuple[str, Callable[[], dict[str, Any
             partial(learning.clip_vs_opacus, repeats=3 if small else 9),
         ),
         "peak": ("share of the machine's matrix-product peak", learning.matmul_fraction),
+        "profile": (
+            "where the time of a training round goes",
+            partial(learning.round_profile, repeats=3 if small else 9),
+        ),
         "growth": (
             "seconds per round as users and tasks grow",
             partial(learning.growth, users=(12, 120) if small else (12, 120, 1200)),
@@ -62,6 +66,10 @@ def _measurements(scale: str) -> dict[str, tuple[str, Callable[[], dict[str, Any
         "decision": (
             "one decision of all stations as users grow",
             partial(association.decision_time, repeats=3 if small else 20),
+        ),
+        "decision_growth": (
+            "one decision and its allocation from 12 to 100,000 users",
+            partial(association.decision_growth, users=(12, 100) if small else (12, 100, 1000, 10_000, 100_000)),
         ),
     }
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal
 import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import Progress, TaskID
 
 from covey.association import Policy, get_policy
-from covey.cli.common import free_folder, interruptible, progress_bar
+from covey.cli.common import free_folder, interruptible, progress_bar, stored_scenario
 from covey.errors import INTERRUPTED, DeployError, ResumeError
 from covey.names import DEPLOYMENT
 from covey.radio import channel_and_mobility
@@ -35,6 +35,10 @@ Authority = Annotated[
     typer.Option("--ca", help="Certificate of the authority; turns on TLS. Without it nothing is encrypted."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
+_REPLAY = (
+    "privacy.noise is 'replay': whoever has the seed, as the server does, can take all noise off;"
+    " set it to 'secure' for privacy"
+)
 
 
 @app.command()
@@ -86,22 +90,33 @@ def server(
     ] = None,
 ) -> int:
     """Start the SuperLink, which passes messages between runs and devices, and keep it running until Ctrl-C."""
-    from covey.deploy.processes import Started, Tls, environment, require_flower, superlink_command, write_connection
+    from covey.deploy.processes import (
+        Started,
+        Tls,
+        environment,
+        reachable,
+        register_node,
+        require_flower,
+        superlink_command,
+        write_connection,
+    )
 
     require_flower()
     tls = _server_tls(Tls, authority, certificate, key)
     if node_keys and tls is None:
         raise DeployError("--node-key needs TLS, or keys could be replayed; give --ca, --certificate and --key too")
+    for node_key in node_keys or []:
+        if not node_key.is_file():
+            raise DeployError(f"'{node_key}' is not there; see covey deploy certificates")
     home = home.resolve()
-    write_connection(home, f"{'127.0.0.1' if host == '0.0.0.0' else host}:{port}", tls)
+    at = reachable(host)
+    write_connection(home, f"[{at}]:{port}" if ":" in at else f"{at}:{port}", tls)
     console = Console(stderr=True)
     with interruptible(), Started(home / "logs", environment(home)) as started:
         started.start("superlink", superlink_command(host, port, tls, home / "state.db", node_keys=bool(node_keys)))
-        started.wait_for_port("superlink", port, 120.0)
+        started.wait_for_port("superlink", port, 120.0, host)
         for node_key in node_keys or []:
-            done = started.start("register", ["flwr", "supernode", "register", str(node_key), "covey"])
-            if done.wait(120.0) != 0:
-                raise DeployError(f"'{node_key}' could not be registered; see {started.log('register')}")
+            register_node(started, node_key, 120.0)
         console.print(f"SuperLink on {host}:{port}{'' if tls else ', not encrypted'}; Ctrl-C stops it", highlight=False)
         try:
             while True:
@@ -138,7 +153,6 @@ def node(
     ] = False,
 ) -> int:
     """Start a device: its worker, which holds data, noise and ledger, and its SuperNode. Ctrl-C stops both."""
-    from covey.deploy.device import Device
     from covey.deploy.folders import DeviceFolder
     from covey.deploy.processes import Tls, end_family, environment, free_port, require_flower, supernode_command
     from covey.deploy.worker import Worker
@@ -149,8 +163,8 @@ def node(
             raise DeployError(f"'{path}' is not there; see covey deploy certificates")
     opened = DeviceFolder.open(folder)
     tls = None if authority is None else Tls(authority.resolve())
-    with interruptible(), Worker(Device(opened, budget_epsilon=budget_epsilon, metrics=metrics)) as worker:
-        worker.start()
+    with interruptible(), Worker(opened, budget_epsilon=budget_epsilon, metrics=metrics) as worker:
+        answering = worker.start()
         home = opened.private.resolve() / "flwr"
         home.mkdir(exist_ok=True)
         # Only one process can hold the worker's lock, so that whatever still has this home is a leftover.
@@ -158,13 +172,25 @@ def node(
         command = supernode_command(superlink, free_port(), opened.private, tls, node_key)
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, env=environment(home)) as supernode:
             try:
-                code = supernode.wait()
+                code = _wait(supernode, answering)
             except KeyboardInterrupt:
                 return 0
             finally:
                 _end(supernode)
                 end_family(home)
+        if code is None:
+            raise DeployError(f"the worker of user {opened.user} ended, so nobody would answer; start the device again")
         raise DeployError(f"the SuperNode of user {opened.user} ended with code {code}; its messages are above")
+
+
+def _wait(supernode: subprocess.Popen[bytes], answering: Thread) -> int | None:
+    """Wait for the end of a SuperNode or of its worker: the exit code of the SuperNode, None when the worker ended."""
+    while answering.is_alive():
+        try:
+            return supernode.wait(1.0)
+        except subprocess.TimeoutExpired:
+            continue
+    return None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -212,11 +238,12 @@ def run(
     the last complete round; --rounds, --patience and --wait may then be changed. Results are those of covey run, and
     incidents.csv.
     """
-    from covey.deploy.folders import read_groups
+    from covey.deploy.folders import read_groups, read_seed
     from covey.deploy.processes import Started, environment, require_flower
     from covey.deploy.runs import follow, new_run
     from covey.deploy.server import Settings
 
+    notes = Console(stderr=True, quiet=quiet)
     require_flower()
     if not (home / "config.toml").is_file():
         raise DeployError(
@@ -232,33 +259,31 @@ def run(
             )
         changed: dict[str, Any] = {"rounds": rounds, "patience_s": patience, "wait_s": wait}
         settings = replace(Settings.read(out), **{name: value for name, value in changed.items() if value is not None})
+        scenario = stored_scenario(out)
         settings.write(out)
     else:
-        if folder is None or not (folder / "seed.json").is_file():
+        if folder is None:
             raise DeployError("give the server's folder of covey deploy prepare, as in: covey deploy run site/server")
-        scenario = load_scenario(folder / "scenario.toml")
-        seed = int(json.loads((folder / "seed.json").read_text(encoding="utf-8"))["seed"])
+        seed, scenario = read_seed(folder), load_scenario(folder / "scenario.toml")
         policy = policy or "greedy"
         # Mistakes are told here, before devices are waited for.
-        channel_and_mobility(scenario, seed, _full(trace), measure or "")
+        channel_and_mobility(scenario, seed, "" if trace is None else str(trace), measure or "")
         if groups is not None:
             read_groups(groups, scenario.network.users, scenario.network.tasks)
-        decides = _decider(policy, scenario, Console(stderr=True, quiet=quiet))
+        decides = _decider(policy, scenario, notes)
         out = out or free_folder(f"deploy-{scenario.name}-{Path(policy).stem}-seed{seed}", DEPLOYMENT)
         settings = new_run(
             scenario, out, decides, overwrite=overwrite, seed=seed, policy=policy,
             rounds=rounds or scenario.training.rounds, patience_s=patience or 60.0, wait_s=wait or 180.0,
-            metrics=metrics, groups=_full(groups), trace=_full(trace), hook=measure or "",
+            metrics=metrics, groups=groups, trace=trace, hook=measure or "",
         )  # fmt: skip
+    if scenario.privacy.noise == "replay":
+        notes.print(_REPLAY, highlight=False, soft_wrap=True)
     home = home.resolve()
     with Started(home / "logs", environment(home)) as started:
         command = f"covey deploy run --resume --home {shlex.quote(str(home))} --out {shlex.quote(str(out))}"
         how = f"what was finished is saved; go on with: {command}"
         return _followed(lambda show: follow(started, out, show), out, settings.rounds, quiet, how)
-
-
-def _full(path: Path | None) -> str:
-    return "" if path is None else str(path.resolve())
 
 
 def _decider(name: str, scenario: Scenario, console: Console) -> str | Policy:
@@ -295,15 +320,16 @@ def demo(
     """
     from covey.deploy.demo import DEMO_OVERRIDES, Site
     from covey.deploy.demo import demo as play_demo
+    from covey.deploy.processes import require_flower
     from covey.deploy.server import check_deployable
 
+    require_flower()
     overrides = [*(set_ or ()), *([f"security.mode={security}"] if security is not None else [])]
     chosen = load_scenario(scenario, overrides) if scenario else load_scenario("quick", [*DEMO_OVERRIDES, *overrides])
     check_deployable(chosen)
     decides = _decider(policy, chosen, Console(stderr=True, quiet=quiet))
     out = out or free_folder(f"deploy-{chosen.name}-{Path(policy).stem}-seed{seed}", DEPLOYMENT)
     site = Site((out / "site").resolve(), chosen, seed, tls)
-    site.make()
     total = rounds or chosen.training.rounds
 
     def play(show: Any) -> None:

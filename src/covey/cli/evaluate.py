@@ -21,7 +21,7 @@ from covey.pools import open_pool
 from covey.report.comparison import comparison_table, draw_comparison
 from covey.report.pictures import png
 from covey.scenario import PRESETS, load_scenario
-from covey.simulation.storage import csv_bytes, write_atomically
+from covey.simulation.storage import csv_bytes, make_folder, write_atomically
 
 
 def evaluate(
@@ -76,6 +76,8 @@ def evaluate(
     if against:
         own = {name: p for name, p in policies.items() if name.startswith(learned.settings.algorithm)}
         policies = {name: _reference(name, policies, chosen) for name in against} | own
+    if out is not None:
+        make_folder(out)
     notes = Console(stderr=True, quiet=quiet)
     try:
         with interruptible(), ExitStack() as stack:
@@ -103,7 +105,6 @@ def evaluate(
         return INTERRUPTED
     text = json.dumps(comparison.to_dict(), indent=2) + "\n"
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "comparison.json", text.encode())
         write_atomically(out / "comparison.png", png(draw_comparison(comparison)))
         rows = (

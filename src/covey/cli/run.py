@@ -146,11 +146,12 @@ def run(
                     else:
                         prepare_folder(folder, overwrite=overwrite)
                         progress.start(about, done=0, total=history.rounds, resume=False)
-                        (folder / JOURNAL).unlink(missing_ok=True)
+                        measurements = None if trace is None else trace.read_bytes()  # perhaps of this folder
+                        for path in (JOURNAL, TRACE, DEPLOYMENT):
+                            (folder / path).unlink(missing_ok=True)
                         write_atomically(folder / "scenario.toml", dump_scenario(chosen).encode())
-                        kept.unlink(missing_ok=True)
-                        if trace is not None:
-                            write_atomically(kept, trace.read_bytes())
+                        if measurements is not None:
+                            write_atomically(kept, measurements)
                         if isinstance(decides, LearnedPolicy):
                             decides.save(folder / POLICY)
                         save_checkpoint(simulation, folder)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
@@ -18,20 +20,25 @@ from rich.table import Table
 
 from covey.cli.common import Processes, Ray, cores, interruptible, progress_bar
 from covey.cli.train import write_results
-from covey.errors import INTERRUPTED, OutputError, ScenarioError
+from covey.environment import Calibration, Learning, calibration_for
+from covey.errors import INTERRUPTED, OutputError, ResumeError, ScenarioError
 from covey.evaluation import mean_interval
 from covey.learners.settings import LearnerSettings, learner_settings
-from covey.learners.storage import read_training_header, save_training, write_inputs
+from covey.learners.storage import calibration_digest, read_training_header, save_training, write_inputs
 from covey.learners.training import Trainer
-from covey.pools import open_pool, results
+from covey.pools import in_order, open_pool, results
 from covey.scenario import PRESETS, Scenario, load_scenario
 from covey.scenario.load import fingerprint
-from covey.simulation.storage import csv_bytes, write_atomically
+from covey.simulation.storage import csv_bytes, make_folder, write_atomically
 
 #: What tells a finished training, written last.
 _SUMMARY = "summary.json"
 #: The table of all trainings.
 TABLE = "sweep.csv"
+#: Characters of a folder's name; file systems take 255 bytes.
+_LONGEST_NAME = 200
+#: A key and its values, as they were written.
+Axis = tuple[str, list[str]]
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,8 @@ class Wanted:
     scenario: Scenario
     settings: LearnerSettings
     seed: int
-    learning: str
+    learning: Learning
+    calibration: Calibration | None
 
 
 def sweep(
@@ -64,6 +72,9 @@ def sweep(
         list[str] | None, typer.Option("--learner", metavar="KEY=VALUE", help="A learner setting of all. Repeatable.")
     ] = None,
     learning: Annotated[str, typer.Option(help="surrogate or real.")] = "surrogate",
+    calibration: Annotated[
+        Path | None, typer.Option(help="Calibration file of the surrogate; the one of each scenario when not given.")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A scenario key of all. Repeatable.")
     ] = None,
@@ -74,9 +85,10 @@ def sweep(
 ) -> int:
     """Train with several seeds and settings, each in a folder of its own.
 
-    Every folder is as `covey train` writes it, and sweep.csv has a row for each: what was varied, seed, and how
-    the training ended. What is finished is kept: the same command, after Ctrl-C or a crash, goes on with the rest.
-    Policies do not depend on the number of processes, nor on whether a cluster computed them.
+    Every folder has the results that `covey train` writes (no logs for TensorBoard), and sweep.csv has a row for
+    each: what was varied, seed, and how the training ended. What is finished is kept: the same command, after Ctrl-C
+    or a crash, goes on with the rest. Policies do not depend on the number of processes, nor on whether a cluster
+    computed them.
 
     Examples:
 
@@ -84,11 +96,12 @@ def sweep(
 
       covey sweep paper --vary learning_rate=1e-3,3e-4 --vary network.users=12,24 --out runs/rates --ray local
     """
-    if learning not in ("surrogate", "real"):
-        raise ScenarioError(f"--learning is '{learning}'; it is either surrogate or real")
+    axes = [_axis(text) for text in vary or ()]
     wanted = list(
-        _wanted(scenario, set_ or (), learner or (), vary or (), range(first_seed, first_seed + seeds), learning)
+        _wanted(scenario, set_ or (), learner or (), axes, range(first_seed, first_seed + seeds), learning, calibration)
     )
+    _check_names(axes, wanted)
+    make_folder(out)
     missing = [one for one in wanted if not _finished(out / one.name, one)]
     notes = Console(stderr=True, quiet=quiet)
     try:
@@ -96,13 +109,7 @@ def sweep(
             bar = progress.add_task("trainings", total=len(wanted), completed=len(wanted) - len(missing), now="")
             if missing:
                 with open_pool(processes or cores(), ray) as pool:
-                    left = iter(missing)
-
-                    def more() -> Any:
-                        one = next(left, None)
-                        return None if one is None else (one, compute, (one,))
-
-                    for one, files in results(pool, more):
+                    for one, files in results(pool, in_order((one, compute, (one,)) for one in missing)):
                         _keep(out / one.name, files)
                         progress.update(bar, advance=1, now=one.name)
     except KeyboardInterrupt:
@@ -125,7 +132,8 @@ def compute(wanted: Wanted) -> dict[str, bytes]:
         wanted.scenario,
         wanted.settings,
         seed=wanted.seed,
-        learning=wanted.learning,  # type: ignore[arg-type]
+        learning=wanted.learning,
+        calibration=wanted.calibration,
     )
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
@@ -142,24 +150,47 @@ def _wanted(
     source: str,
     overrides: Sequence[str],
     learner: Sequence[str],
-    vary: Sequence[str],
+    axes: Sequence[Axis],
     seeds: Sequence[int],
     learning: str,
+    calibration: Path | None,
 ) -> Iterator[Wanted]:
     """All trainings, combinations first, seeds within them; mistakes are found before anything is computed."""
-    axes = [_axis(text) for text in vary]
+    if learning not in ("surrogate", "real"):
+        raise ScenarioError(f"--learning is '{learning}'; it is either surrogate or real")
+    if calibration is not None and learning == "real":
+        raise ScenarioError("--calibration is for the surrogate; leave it out with --learning real")
+    given = None if calibration is None else Calibration.load(calibration)
     for texts in itertools.product(*(values for _, values in axes)):
         varied = {key: text for (key, _), text in zip(axes, texts, strict=True)}
         scenario = load_scenario(source, [*overrides, *(f"{k}={v}" for k, v in varied.items() if "." in k)])
         settings = learner_settings(
             {}, [*learner, *(f"{k}={v}" for k, v in varied.items() if "." not in k)], literal=False
         )
+        # The machine that computes may have another one.
+        surrogate = (given or calibration_for(scenario)) if learning == "surrogate" else None
         for seed in seeds:
-            name = "-".join([*(f"{key.rpartition('.')[2]}={text}" for key, text in varied.items()), f"seed{seed}"])
-            yield Wanted(name.replace("/", "_"), varied, scenario, settings, seed, learning)
+            name = "-".join([*(f"{key}={text}" for key, text in varied.items()), f"seed{seed}"])
+            name = re.sub(r"[^\w.,=+-]+", "_", name)
+            yield Wanted(name, varied, scenario, settings, seed, cast("Learning", learning), surrogate)
 
 
-def _axis(text: str) -> tuple[str, list[str]]:
+def _check_names(axes: Sequence[Axis], wanted: Sequence[Wanted]) -> None:
+    """Every key and every training once, in folders whose names a file system takes."""
+    keys = [key for key, _ in axes]
+    names = [one.name for one in wanted]
+    for what, found in (("--vary names the key", keys), ("--vary asks twice for the training", names)):
+        for name in found:
+            if found.count(name) > 1:
+                raise ScenarioError(f"{what} '{name}' more than once; give every key once, and every value once")
+    if len(longest := max(names, key=len)) > _LONGEST_NAME:
+        raise ScenarioError(
+            f"the folder '{longest[:40]}...' would have a name of {len(longest)} characters; at most {_LONGEST_NAME}"
+            " are possible: vary fewer keys, or write long values into scenario files"
+        )
+
+
+def _axis(text: str) -> Axis:
     """Key and values of --vary; commas inside brackets and quotes do not separate."""
     key, sign, rest = text.partition("=")
     values, depth, quoted = [""], 0, False
@@ -179,11 +210,16 @@ def _finished(folder: Path, wanted: Wanted) -> bool:
     """Whether a folder holds this training to its end; another one there is an error."""
     if not (folder / _SUMMARY).is_file():
         return False
-    header = read_training_header(folder)
+    try:
+        header = read_training_header(folder)
+    except ResumeError:
+        return False  # computed again
     expected = {
+        "version": metadata.version("covey"),
         "scenario": fingerprint(wanted.scenario),
         "settings": wanted.settings.model_dump(mode="json"),
         "learning": wanted.learning,
+        "calibration": calibration_digest(wanted.calibration),
         "seed": wanted.seed,
     }
     for key, value in expected.items():
@@ -196,7 +232,7 @@ def _finished(folder: Path, wanted: Wanted) -> bool:
 
 def _keep(folder: Path, files: dict[str, bytes]) -> None:
     """Write the files of a training, the summary last: it says that all is there."""
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name in sorted(files, key=lambda name: name == _SUMMARY):
         write_atomically(folder / name, files[name])
 

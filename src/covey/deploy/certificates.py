@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from covey.deploy.folders import make_folder
 from covey.errors import OutputError
 
 _DAYS = 365
@@ -24,7 +25,7 @@ def make_certificates(folder: Path, hosts: list[str], users: int) -> list[Path]:
     """
     if (folder / "ca.crt").exists():
         raise OutputError(f"'{folder}' already holds certificates; choose another folder with --out")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     authority = ec.generate_private_key(ec.SECP384R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "covey test authority")])
     ca = (
@@ -92,6 +93,9 @@ def _private(key: ec.EllipticCurvePrivateKey, form: serialization.PrivateFormat)
 
 
 def _write(path: Path, content: bytes, *, secret: bool) -> Path:
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o644), "wb") as file:
-        file.write(content)
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600 if secret else 0o644), "wb") as file:
+            file.write(content)
+    except OSError as error:
+        raise OutputError(f"cannot write '{path}' ({error.strerror}); choose another folder with --out") from None
     return path

@@ -1,50 +1,73 @@
-"""Brings packets to devices through Flower: every packet is a message to a SuperNode."""
+"""Brings packets to devices through Flower: every packet is a message to a SuperNode.
+
+Imports Flower, which is optional: import this where a run is served.
+"""
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import numpy as np
+import httpx
+from flwr.app import Message
+from flwr.serverapp import Grid
 
-from covey.deploy.app.wire import DTYPES, Array, Packet
+from covey.deploy.app.records import content_of, packet_of
+from covey.deploy.app.wire import Packet
+from covey.deploy.processes import NODE_NAME
 from covey.errors import DeployError
-
-if TYPE_CHECKING:
-    from flwr.app import Message
-    from flwr.serverapp import Grid
 
 #: Seconds between two looks for answers.
 PAUSE_S = 0.2
-#: Seconds for which a hello is worth answering.
-_HELLO_S = 3600.0
+#: Seconds for which a hello is worth answering; a node that was restarted has lost it and is greeted again then.
+HELLO_S = 60.0
+#: Seconds after which the SuperLink has noticed that a node is gone: two heartbeats of 30 s, and some.
+GONE_S = 90.0
 _TYPES = {"train": "train", "evaluate": "evaluate"}
+#: Looks at what a device says about itself; a `DeployError` says why it may not take part as this user.
+Check = Callable[[int, Packet], object]
 
 
 class FlowerCourier:
     """Messages over a grid to the SuperNodes of users.
 
     `patience_s` is how long an exchange waits for answers. `roll_call` finds out which node is which user;
-    nodes that come later, or come back under another id, are found before the next exchange.
+    nodes that come later, or come back under another id, are found before the next exchange. Who comes first counts:
+    another node of the same user waits until the first one is gone. A node that was registered under the name of a
+    user can be that user only.
     """
 
-    def __init__(self, grid: Grid, users: int, patience_s: float, say: Callable[[str], None] = print) -> None:
-        self._grid, self._users, self.patience_s, self._say = grid, users, patience_s, say
-        self._nodes: dict[int, int] = {}
+    def __init__(self, grid: Grid, users: int, patience_s: float, check: Check) -> None:
+        self._grid, self._users, self.patience_s, self._check = grid, users, patience_s, check
+        #: Nodes of each user in the order in which they came; the first one is asked.
+        self._nodes: dict[int, list[int]] = {}
+        self._said: dict[int, Packet] = {}
         self._strangers: set[int] = set()
-        self._greeted: dict[str, int] = {}
-        self.hellos: dict[int, Packet] = {}
+        #: By the name of a hello: the node it went to, and when it expires.
+        self._greeted: dict[str, tuple[int, float]] = {}
+        self._singly = False
+
+    @property
+    def hellos(self) -> dict[int, Packet]:
+        """What the device of every known user said about itself, by user."""
+        return {user: self._said[nodes[0]] for user, nodes in sorted(self._nodes.items())}
 
     def roll_call(self, wait_s: float) -> dict[int, Packet]:
         """What every user's device said about itself; an error names users that are missing or there twice."""
-        deadline = time.monotonic() + wait_s
+        deadline, twice_since = time.monotonic() + wait_s, None
         while True:
             self._greet(strict=True)
             missing = sorted(set(range(self._users)) - set(self._nodes))
-            if not missing:
+            twice = sorted(user for user, nodes in self._nodes.items() if len(nodes) > 1)
+            now = time.monotonic()
+            # One of the two may have been stopped just now, which the SuperLink notices later.
+            twice_since = (now if twice_since is None else twice_since) if twice else None
+            if twice_since is not None and (now - twice_since > GONE_S or now > deadline):
+                raise DeployError(f"user {twice[0]} is there twice; stop one of its two devices")
+            if not missing and not twice:
                 return self.hellos
-            if time.monotonic() > deadline:
+            if now > deadline:
                 listed = ", ".join(str(user) for user in missing[:10])
                 raise DeployError(
                     f"after {wait_s:g} s the devices of {len(missing)} of {self._users} users are missing (users"
@@ -57,46 +80,55 @@ class FlowerCourier:
         if not requests:
             return {}
         self._greet(strict=False)
-        at = {user: self._nodes[user] for user in requests if user in self._nodes}
+        at = {user: self._nodes[user][0] for user in requests if user in self._nodes}
         answers = self._send({node: requests[user] for user, node in at.items()}, self.patience_s)
         return {user: answers[node] for user, node in at.items() if node in answers}
 
     def _greet(self, *, strict: bool) -> None:
         """Say hello to nodes that are new, hear those that answer, forget those that are gone; waits for nobody."""
-        present = set(self._grid.get_node_ids())
-        self._nodes = {user: node for user, node in self._nodes.items() if node in present}
-        new = sorted(present - set(self._nodes.values()) - self._strangers - set(self._greeted.values()))
+        present = {int(node.node_id): str(node.name) for node in self._grid.get_nodes()}
+        there = {user: [node for node in nodes if node in present] for user, nodes in self._nodes.items()}
+        self._nodes = {user: nodes for user, nodes in there.items() if nodes}
+        self._strangers &= present.keys()
+        now = time.monotonic()
+        self._greeted = {
+            name: (node, until) for name, (node, until) in self._greeted.items() if node in present and now < until
+        }
+        known = {node for nodes in self._nodes.values() for node in nodes} | self._strangers
+        new = sorted(present.keys() - known - {node for node, _ in self._greeted.values()})
         if new:
-            hellos = [_message(node, Packet({"kind": "hello"}), _HELLO_S) for node in new]
-            self._greeted |= {
-                name: node for name, node in zip(self._grid.push_messages(hellos), new, strict=False) if name
-            }
-        if self._greeted:
-            for message in self._grid.pull_messages(list(self._greeted)):
-                node = self._greeted.pop(message.metadata.reply_to_message_id, None)
-                if node is not None and node in present:
-                    self._meet(node, _packet(message), strict=strict)
+            hellos = [_message(node, Packet({"kind": "hello"}), HELLO_S) for node in new]
+            names = zip(self._grid.push_messages(hellos), new, strict=False)
+            self._greeted |= {name: (node, now + HELLO_S) for name, node in names if name}
+        for name, packet in self._pull(list(self._greeted)):
+            node, _ = self._greeted.pop(name)
+            self._meet(node, present[node], packet, strict=strict)
 
-    def _meet(self, node: int, packet: Packet, *, strict: bool) -> None:
-        """Take a node for the user that it says it is."""
+    def _meet(self, node: int, name: str, packet: Packet, *, strict: bool) -> None:
+        """Take a node for the user that it says it is, if it may be that user."""
         if packet.header.get("status") != "ok":
             return  # it is greeted again as long as it is there
         user = packet.header.get("user", -1)
-        if not isinstance(user, int) or not 0 <= user < self._users:
-            self._strangers.add(node)
-            if strict:
+        try:
+            if isinstance(user, bool) or not isinstance(user, int) or not 0 <= user < self._users:
                 raise DeployError(
                     f"a node says that it is user {user}, but the scenario has users 0 to {self._users - 1};"
                     " start every device with its own folder of covey deploy prepare"
                 )
-            return
-        if user in self._nodes:
+            bound = re.fullmatch(NODE_NAME, name)
+            if bound is not None and int(bound[1]) != user:
+                raise DeployError(
+                    f"the node with the key of user {int(bound[1])} says that it is user {user}; start every device"
+                    " with its own folder and its own key"
+                )
+            self._check(user, packet)
+        except DeployError:
+            self._strangers.add(node)
             if strict:
-                raise DeployError(f"user {user} is there twice; stop one of its two devices")
-            # The newest counts: a device that was restarted is known under its old id for a while.
-            self._strangers.add(self._nodes[user])
-        self._nodes[user] = node
-        self.hellos[user] = packet
+                raise
+            return
+        self._nodes.setdefault(user, []).append(node)
+        self._said[node] = packet
 
     def _send(self, packets: Mapping[int, Packet], wait_s: float) -> dict[int, Packet]:
         """Answers by node."""
@@ -108,29 +140,43 @@ class FlowerCourier:
         answers: dict[int, Packet] = {}
         deadline = time.monotonic() + wait_s
         while waiting and time.monotonic() < deadline:
-            for message in self._grid.pull_messages(list(waiting)):
-                node = waiting.pop(message.metadata.reply_to_message_id, None)
-                if node is not None:
-                    answers[node] = _packet(message)
+            for name, packet in self._pull(list(waiting)):
+                answers[waiting.pop(name)] = packet
             if waiting:
                 time.sleep(PAUSE_S)
         return answers
 
+    def _pull(self, names: Sequence[str]) -> Iterator[tuple[str, Packet]]:
+        """The answers that have come, each once, by the name of what they answer.
+
+        A reply that Flower cannot put together takes all that were pulled with it, because they are given out once.
+        So after the first such reply they are pulled one by one.
+        """
+        left = set(names)
+        batches = [[name] for name in names] if self._singly else [list(names)] if names else []
+        for batch in batches:
+            try:
+                messages = list(self._grid.pull_messages(batch))
+            except (httpx.HTTPError, OSError):
+                raise  # the SuperLink, not a device
+            except Exception as error:
+                self._singly = True
+                if len(batch) == 1:
+                    left.discard(batch[0])
+                    yield batch[0], _garbage(error)
+                continue
+            for message in messages:
+                name = message.metadata.reply_to_message_id
+                if name in left:
+                    left.discard(name)
+                    yield name, _packet(message)
+
 
 def _message(node: int, packet: Packet, wait_s: float) -> Message:
-    from flwr.app import Array as FlowerArray
-    from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
-
-    records: dict[str, Any] = {"covey": ConfigRecord(dict(packet.header))}
-    grouped: dict[str, dict[str, FlowerArray]] = {}
-    for path, (kind, shape, data) in packet.arrays.items():
-        name, _, key = path.partition("/")
-        grouped.setdefault(name, {})[key] = FlowerArray(np.frombuffer(data, dtype=kind).reshape(shape))
-    records |= {name: ArrayRecord(arrays) for name, arrays in grouped.items()}
     kind = str(packet.header["kind"])
     group = f"{packet.header.get('round', '')}/{packet.header.get('station', '')}"
     # Nobody waits for an answer after `wait_s`, so that a node need not bring it then.
-    return Message(RecordDict(records), node, _TYPES.get(kind, "query"), ttl=max(wait_s, 1.0), group_id=group)
+    return Message(content_of(packet), node, _TYPES.get(kind, "query"), ttl=max(wait_s, 1.0), group_id=group)
 
 
 def _packet(message: Message) -> Packet:
@@ -138,14 +184,10 @@ def _packet(message: Message) -> Packet:
     if message.has_error():
         return Packet({"status": "failed", "reason": f"Flower reports: {message.error.reason}"})
     try:
-        header = dict(message.content.config_records["covey"])
-        arrays: dict[str, Array] = {}
-        for name, record in message.content.array_records.items():
-            for key, array in record.items():
-                values = np.ascontiguousarray(array.numpy())
-                if values.dtype.name not in DTYPES:
-                    raise ValueError(f"'{name}' holds {values.dtype.name}")
-                arrays[f"{name}/{key}"] = (values.dtype.name, values.shape, values.tobytes())
-    except (KeyError, ValueError, TypeError) as error:
-        return Packet({"status": "garbage", "reason": f"the answer cannot be read ({error})"})
-    return Packet({key: value for key, value in header.items() if isinstance(value, (bool, int, float, str))}, arrays)
+        return packet_of(message.content)
+    except ValueError as error:
+        return _garbage(error)
+
+
+def _garbage(error: Exception) -> Packet:
+    return Packet({"status": "garbage", "reason": f"the answer cannot be read ({error})"})

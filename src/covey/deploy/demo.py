@@ -11,19 +11,18 @@ from typing import Any
 
 from covey.association import Policy
 from covey.deploy.certificates import make_certificates
-from covey.deploy.folders import prepare
+from covey.deploy.folders import prepare, prepared
 from covey.deploy.processes import (
     Started,
     Tls,
     environment,
     free_port,
-    last_line,
+    register_node,
     require_flower,
     superlink_command,
     write_connection,
 )
 from covey.deploy.runs import follow, new_run
-from covey.errors import DeployError
 from covey.scenario import Scenario
 
 #: Makes the `quick` scenario small enough for a laptop: five users, two stations, two tasks.
@@ -66,10 +65,15 @@ class Site:
         return Tls(where / "ca.crt", where / "server.crt", where / "server.key") if self.tls else None
 
     def make(self) -> None:
-        """Write all folders."""
-        prepare(self.scenario, self.seed, self.folder)
+        """Write all folders; what an earlier attempt with the same scenario and seed has left is used again."""
+        if not prepared(self.scenario, self.seed, self.folder):
+            prepare(self.scenario, self.seed, self.folder)
         if self.tls:
-            make_certificates(self.folder / "certificates", ["127.0.0.1", "localhost"], self.scenario.network.users)
+            users, where = self.scenario.network.users, self.folder / "certificates"
+            files = ["ca.crt", "server.crt", "server.key", *(f"user-{user:03d}.pub" for user in range(users))]
+            if not all((where / name).is_file() for name in files):
+                (where / "ca.crt").unlink(missing_ok=True)  # left behind half-made
+                make_certificates(where, ["127.0.0.1", "localhost"], users)
 
     def processes(self) -> Started:
         """An empty set of processes of this site."""
@@ -89,11 +93,7 @@ class Site:
     def register(self, started: Started) -> None:
         """Tell the SuperLink which node keys belong to the deployment."""
         for user in range(self.scenario.network.users):
-            key = self.folder / "certificates" / f"user-{user:03d}.pub"
-            name = f"register-{user:03d}"
-            started.start(name, ["flwr", "supernode", "register", str(key), "covey"]).wait(_START_S)
-            if started.processes.pop(name).returncode != 0:
-                raise DeployError(f"the key of user {user} could not be registered: {last_line(started.log(name))}")
+            register_node(started, self.folder / "certificates" / f"user-{user:03d}.pub", _START_S)
 
     def start_node(self, started: Started, user: int, address: str, *more: str) -> subprocess.Popen[bytes]:
         """Start a user's device."""
@@ -119,12 +119,13 @@ def demo(
     on_progress: Callable[[dict[str, Any]], None],
     overwrite: bool = False,
 ) -> None:
-    """Play a run with real processes on this machine and stop them all, whatever happens."""
+    """Make a site, play a run with real processes on this machine and stop them all, whatever happens."""
     require_flower()
+    site.make()
     new_run(
         site.scenario, out, decides, overwrite=overwrite, seed=site.seed, policy=policy,
         rounds=rounds or site.scenario.training.rounds, patience_s=patience_s, wait_s=600.0, metrics=True,
-        groups=str(site.groups.resolve()),
+        groups=site.groups,
     )  # fmt: skip
     users: Sequence[int] = range(site.scenario.network.users)
     with site.processes() as started:

@@ -7,6 +7,7 @@ simulator does; scores, losses and gradients stay here.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +16,18 @@ from numpy.typing import NDArray
 
 from covey.deploy.app.wire import Packet, Scalar, pack
 from covey.deploy.folders import DeviceFolder
+from covey.deploy.masked import MaskedDevice
 from covey.deploy.state import DeviceState
-from covey.errors import CoveyError
-from covey.learning import build_model, count_weights, identities_from_scores, one_thread
+from covey.learning import (
+    build_model,
+    count_weights,
+    identities_from_scores,
+    identity_noise_scale,
+    one_thread,
+    score_width,
+)
 from covey.learning.work import Work
 from covey.privacy import build_noise, release_rho
-from covey.security.errors import SecurityError
 
 #: Parts of a request that may differ when the same thing is asked again.
 _NOT_ASKED = ("spent_gradient", "spent_identity")
@@ -62,8 +69,6 @@ class Device:
         self._held: dict[str, str] = {}
         with one_thread():
             self._work = Work(module, arrays, folder.seed, build_noise(self.scenario.privacy.noise, folder.seed))
-        from covey.deploy.masked import MaskedDevice
-
         self._masked = MaskedDevice(self)
         self._does: dict[str, Callable[[Packet], Packet]] = {
             "hello": self._hello,
@@ -81,7 +86,7 @@ class Device:
                 told = self._answered(request)
         except Refusal as refusal:
             told = Packet({"status": refusal.status, "reason": str(refusal)})
-        except (CoveyError, SecurityError, ValueError, KeyError, TypeError, ArithmeticError, RuntimeError) as error:
+        except Exception as error:  # a request may be anything, and so may the disk; the next one is answered again
             told = Packet({"status": "failed", "reason": f"{type(error).__name__}: {error}"})
         told.header.update(self._totals())
         return told
@@ -98,9 +103,11 @@ class Device:
         run, number = str(header["run"]), int(header["round"])
         if number < self.state.runs.get(run, -1):
             raise Refusal("stale", f"round {number + 1} is over: round {self.state.runs[run] + 1} has been answered")
-        self.state.raise_to(
-            number, {"gradient": float(header["spent_gradient"]), "identity": float(header["spent_identity"])}
-        )
+        gradient, identity = float(header["spent_gradient"]), float(header["spent_identity"])
+        # Without noise every release costs more than any number.
+        if not (gradient >= 0 and identity >= 0) or (self._noised and math.isinf(gradient + identity)):
+            raise ValueError(f"the totals {gradient} and {identity} are none that a device can have spent")
+        self.state.raise_to(number, {"gradient": gradient, "identity": identity})
         self.state.begin(run, number)
         self._receive(request)
         return self._does[kind](request)
@@ -125,7 +132,6 @@ class Device:
                 "shape": ",".join(str(side) for side in self.shape),
                 "weights": self.weights,
                 "fingerprint": self.folder.fingerprint,
-                "noise": self.scenario.privacy.noise,
             }
         )
 
@@ -169,43 +175,59 @@ class Device:
         return stored
 
     def _identify(self, request: Packet) -> Packet:
+        # Also where masks hide who has which task: stations see how many have each.
+        self._check_identity("raw")
         return self.once(request, lambda: self._told(request, self._own_task(request)))
 
     def _own_task(self, request: Packet) -> int:
-        header, weight = request.header, float(request.header["similarity_weight"])
-        rule: Any = header["rule"]
+        clustering = self.scenario.clustering
+        rule: Any = clustering.rule
         losses, similarity = self._work.score(
-            [self.user], int(header["round"]), int(header["batch"]), rule != "loss" and weight > 0, 1
+            [self.user], int(request.header["round"]), clustering.batch, self._similarity_weight > 0, 1
         )
-        task = int(identities_from_scores(losses, similarity, weight, rule)[0])
+        task = int(identities_from_scores(losses, similarity, clustering.similarity_weight, rule)[0])
         if not self.masked:
             self.state.ledger.label_unprotected([0])
         return task
 
     def _announce(self, request: Packet) -> Packet:
+        self._check_identity("noisy_max")
+
         def make() -> Packet:
-            header, privacy = request.header, self.scenario.privacy
-            if not self.state.charge(int(header["round"]), "identity", privacy.identity_rho):
+            number, privacy = int(request.header["round"]), self.scenario.privacy
+            if not self.state.charge(number, "identity", privacy.identity_rho):
                 raise Refusal("refused", "the budget of this device cannot pay for announcing its task")
             announced = self._work.announce(
                 [self.user],
-                int(header["round"]),
-                float(header["similarity_weight"]),
+                number,
+                self._similarity_weight,
                 privacy.loss_bound,
                 self.scenario.training.clip,
-                [self._announcement_scale(float(header["similarity_weight"]))],
+                [self._announcement_scale()],
                 [self.samples],
             )
             return self._told(request, int(announced[0]))
 
         return self.once(request, make)
 
-    def _announcement_scale(self, weight: float) -> float:
-        """The scale of the noise that the charge stands for, worked out here and not taken from the server."""
-        from covey.learning import identity_noise_scale, score_width
+    def _check_identity(self, how: str) -> None:
+        """Refuse to tell the task in another way than the device's own scenario says."""
+        own, rule = self.scenario.privacy.identity, self.scenario.clustering.rule
+        if own != how or rule in ("kmeans", "oracle"):
+            raise Refusal(
+                "identity", f"privacy.identity is '{own}' and clustering.rule '{rule}' here, so '{how}' is not told"
+            )
 
+    @property
+    def _similarity_weight(self) -> float:
+        """The weight of the similarity in scores, from the device's own scenario: the noise depends on it."""
+        clustering = self.scenario.clustering
+        return 0.0 if clustering.rule == "loss" else clustering.similarity_weight
+
+    def _announcement_scale(self) -> float:
+        """The scale of the noise that the charge stands for; the server has no say in it."""
         privacy = self.scenario.privacy
-        width = score_width(weight, privacy.loss_bound, replaced=privacy.adjacency == "replace_one")
+        width = score_width(self._similarity_weight, privacy.loss_bound, replaced=privacy.adjacency == "replace_one")
         return float(identity_noise_scale(np.array([self.samples]), width, privacy.identity_rho)[0])
 
     def _told(self, request: Packet, task: int) -> Packet:
@@ -219,10 +241,17 @@ class Device:
         """Whether uploads leave this device under masks only."""
         return self.scenario.security.mode == "masked"
 
+    @property
+    def _noised(self) -> bool:
+        return self.scenario.privacy.noise != "off"
+
     def task_of(self, request: Packet) -> int:
         """The task to train: as the server knows it, or, where it must not, the device's own."""
         given = int(request.header["task"])
-        return self.state.identity.get(str(request.header["run"]), given) if self.masked else given
+        task = self.state.identity.get(str(request.header["run"]), given) if self.masked else given
+        if not 0 <= task < self.tasks:
+            raise ValueError(f"task {task} is not one of 0 to {self.tasks - 1}")
+        return task
 
     def _train(self, request: Packet) -> Packet:
         if self.masked:
@@ -233,18 +262,20 @@ class Device:
         """A noised step, charged before it is computed; the packet holds the new weights."""
         header = request.header
         number, clip, noise_std = int(header["round"]), float(header["clip"]), float(header["noise"])
+        batch, learning_rate, purpose = int(header["batch"]), float(header["learning_rate"]), str(header["purpose"])
+        # Everything that can be wrong is found before anything is charged.
         self._check_noise(clip, noise_std)
+        if batch < 0 or not math.isfinite(learning_rate):
+            raise ValueError(f"a batch of {batch} samples at a learning rate of {learning_rate} cannot be trained")
+        task = -1 if purpose == "kmeans_noise" else self.task_of(request)
+        if task < 0:
+            self._base[...] = self._vector(request, "base/weights")
         rho = float(release_rho(np.array([clip]), np.array([noise_std]), self.scenario.privacy.adjacency)[0])
         if not self.state.charge(number, "gradient", rho):
             raise Refusal("refused", "the budget of this device cannot pay for this upload")
-        task = self.task_of(request)
-        if header["purpose"] == "kmeans_noise":
-            task = -1
-            self._base[...] = self._vector(request, "base/weights")
-        batch = int(header["batch"])
         self._work.uploads = np.empty((1, self.weights), np.float32)
         norm, clipped, _ = self._work.train(
-            0, self.user, task, number, clip, noise_std, float(header["learning_rate"]), batch, str(header["purpose"]),
+            0, self.user, task, number, clip, noise_std, learning_rate, batch, purpose,
             min(self.samples, batch or self.samples),
         )  # fmt: skip
         told: dict[str, Scalar] = {"status": "ok", "round": number}
@@ -257,8 +288,9 @@ class Device:
     def _check_noise(self, clip: float, noise_std: float) -> None:
         """Refuse noise below the floor of the device's own scenario (11f), whatever the charge would be."""
         privacy = self.scenario.privacy
-        floor = 0.0 if privacy.noise == "off" else privacy.n_min / self.samples
-        if not (clip > 0 and noise_std >= floor * (1 - 1e-9)) or (privacy.noise != "off" and noise_std <= 0):
+        floor = privacy.n_min / self.samples if self._noised else 0.0
+        enough = floor * (1 - 1e-9) <= noise_std < math.inf and (noise_std > 0 or not self._noised)
+        if not (0 < clip < math.inf and enough):
             raise Refusal(
                 "noise", f"noise of {noise_std:g} at clipping norm {clip:g} is below this device's floor of {floor:g}"
             )
@@ -266,8 +298,8 @@ class Device:
     def _evaluate(self, request: Packet) -> Packet:
         if not self.metrics:
             raise Refusal("metrics", "this device tells no losses or accuracies; start it with --metrics to allow it")
-        self._measured()
         task = self.task_of(request)
+        self._measured()
         loss, right, test_loss, test_right = self._work.evaluate([self.user], [task])
         return Packet(
             {

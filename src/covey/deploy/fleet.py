@@ -6,12 +6,13 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from covey.deploy.app.wire import Array, Packet, Scalar
+from covey.deploy.hello import Hello
 from covey.deploy.masked import MaskedRound
 from covey.learning import Evaluation, Members, Releases, Upload
 from covey.learning.identify import Rule
@@ -116,9 +117,8 @@ class DeviceFleet:
         self._digests = {name: hashlib.sha256(data).hexdigest()[:24] for name, (_, _, data) in self._models.items()}
 
     def identify(self, round: int, rule: Rule, similarity_weight: float, batch: int) -> Ints | None:
-        """Every device's own task; -1 where it did not tell."""
-        asked: dict[str, Scalar] = {"rule": rule, "similarity_weight": similarity_weight, "batch": batch}
-        return self._identities("identify", range(self.users), asked)
+        """Every device's own task, by its own scenario; -1 where it did not tell."""
+        return self._identities("identify", range(self.users))
 
     def announce(
         self,
@@ -131,11 +131,11 @@ class DeviceFleet:
         slope_bound: float,
         sizes: Ints | None = None,
     ) -> Ints | None:
-        """Noised tasks of `users`; devices work out scale and bounds themselves, from their own scenario."""
-        return self._identities("announce", users.tolist(), {"similarity_weight": similarity_weight})
+        """Noised tasks of `users`; devices work out weight, scale and bounds themselves, from their own scenario."""
+        return self._identities("announce", users.tolist())
 
-    def _identities(self, kind: str, users: Sequence[int], asked: dict[str, Scalar]) -> Ints | None:
-        told = self._ask(kind, {user: (asked, {}) for user in users})
+    def _identities(self, kind: str, users: Sequence[int]) -> Ints | None:
+        told = self._ask(kind, {user: ({}, {}) for user in users})
         if self.scenario.security.mode == "masked":
             return None
         found = np.full(len(users), -1, dtype=np.int64)
@@ -213,13 +213,13 @@ class DeviceFleet:
         limit = threshold(security, len(users))
         self._masked_round = MaskedRound(
             Parameters(len(users), limit, security.minimum, self.tasks, length), self.run, self._round,
-            users.tolist(), station.tolist(),
+            users.tolist(), station.tolist(), self._note,
         )  # fmt: skip
         return self._masked_round.collect(self._ask, steps)
 
     def sums(self) -> MaskedSums | None:
         """What the masked uploads of this round open to."""
-        return None if self._masked_round is None else self._masked_round.open(self._ask, {})
+        return None if self._masked_round is None else self._masked_round.open(self._ask)
 
     def evaluate(self, tasks: Ints) -> Evaluation:
         """Losses and accuracies that devices told; undefined for the others, and for all where they are not asked."""
@@ -288,23 +288,22 @@ class DeviceFleet:
         self._held[user] = {name: digest for name, _, digest in told}
         for kind in KINDS:
             value = answer.header.get(f"spent_{kind}")
-            if isinstance(value, float) and value >= 0 and not math.isnan(value):
+            if isinstance(value, float) and value >= 0 and math.isfinite(value):
                 self._spent[kind][user] = np.fmax(self._spent[kind][user], value)
 
     def _note(self, user: int, kind: str, status: str, reason: str) -> None:
         self.incidents.append(Incident(self._round + 1, user, kind, status, reason[:300]))
 
 
-def members_of(hellos: Mapping[int, Packet], scenario: Scenario, groups: Ints) -> Members:
-    """What devices said about themselves, `hellos` by user."""
-    ordered = [hellos[user].header for user in range(scenario.network.users)]
-    first: Any = ordered[0]
+def members_of(hellos: Mapping[int, Hello], groups: Ints) -> Members:
+    """What is public about all users; hellos: by user; groups: (U,)."""
+    ordered = [hellos[user] for user in range(len(groups))]
     return Members(
-        np.array([int(one["samples"]) for one in ordered], dtype=np.int64),
-        np.array([int(one["test_samples"]) for one in ordered], dtype=np.int64),
+        np.array([one.samples for one in ordered], dtype=np.int64),
+        np.array([one.test_samples for one in ordered], dtype=np.int64),
         groups,
-        tuple(int(side) for side in str(first["shape"]).split(",")),
-        int(first["classes"]),
+        ordered[0].shape,
+        ordered[0].classes,
     )
 
 

@@ -8,16 +8,18 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.errors import DataError, OutputError
+from covey.errors import DataError, DeployError, OutputError
 from covey.scenario import Scenario, dump_scenario, load_scenario
 from covey.scenario.load import fingerprint as scenario_fingerprint
 from covey.simulation.run import user_data
 from covey.simulation.storage import write_atomically
 
+_SEED = "seed.json"
 _ARRAYS = ("x", "y", "test_x", "test_y")
 
 
@@ -68,15 +70,22 @@ class DeviceFolder:
         try:
             with np.load(path, allow_pickle=False) as file:
                 found = {name: file[name] for name in _ARRAYS}
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise DataError(
                 f"'{path}' cannot be read ({error}); it must hold the arrays {', '.join(_ARRAYS)}"
             ) from None
-        for half in ("", "test_"):
+        limits = {"": ("samples_max", self.scenario.data.samples_max)}
+        limits["test_"] = ("test_samples", self.scenario.data.test_samples)
+        for half, (key, most) in limits.items():
             x, y = found[f"{half}x"], found[f"{half}y"]
-            if x.dtype != np.float32 or y.dtype != np.int64 or y.shape != (len(x),) or len(x) == 0:
+            if x.ndim < 2 or x.dtype != np.float32 or y.dtype != np.int64 or y.shape != (len(x),) or len(x) == 0:
                 raise DataError(
                     f"'{path}': {half}x must be float32 and {half}y int64 with one class for each sample, and not empty"
+                )
+            if len(x) > most:
+                raise DataError(
+                    f"'{path}': {half}x has {len(x)} samples, but the scenario allows {most}; leave some out, or"
+                    f" prepare all devices anew with a larger data.{key}"
                 )
             if not np.isfinite(x).all() or y.min() < 0 or y.max() >= self.classes:
                 raise DataError(f"'{path}': {half}x must be finite and {half}y from 0 to {self.classes - 1}")
@@ -89,14 +98,15 @@ def prepare(scenario: Scenario, seed: int, out: Path) -> list[Path]:
     `out/user-007` goes to device 7 and nowhere else. `out/server` holds scenario.toml and, for measurement
     only, groups.csv with the true groups.
     """
-    if (out / "server").exists():
+    if (out / "server" / _SEED).exists() or any(out.glob("user-*/private")):
         raise OutputError(f"'{out}' already holds a deployment; choose another folder with --out")
     data = user_data(scenario, seed)
+    make_folder(out)
     folders = []
     text = dump_scenario(scenario).encode()
     for user in range(data.users):
         folder = out / f"user-{user:03d}"
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         os.chmod(folder, 0o700)
         rows = slice(int(data.offsets[user]), int(data.offsets[user + 1]))
         tests = slice(int(data.test_offsets[user]), int(data.test_offsets[user + 1]))
@@ -108,12 +118,46 @@ def prepare(scenario: Scenario, seed: int, out: Path) -> list[Path]:
         write_atomically(folder / "device.json", json.dumps(about).encode() + b"\n")
         folders.append(folder)
     server = out / "server"
-    server.mkdir(parents=True, exist_ok=True)
+    make_folder(server)
     write_atomically(server / "scenario.toml", text)
-    write_atomically(server / "seed.json", json.dumps({"seed": seed}).encode() + b"\n")
     rows_csv = "user,group\n" + "".join(f"{user},{group}\n" for user, group in enumerate(data.groups.tolist()))
     write_atomically(server / "groups.csv", rows_csv.encode())
+    # Last: it says that everything else is there.
+    write_atomically(server / _SEED, json.dumps({"seed": seed}).encode() + b"\n")
     return folders
+
+
+def make_folder(folder: Path, option: str = "--out") -> None:
+    """Make a folder; an `OutputError` names the option with which to choose another."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot write '{folder}' ({error.strerror}); choose another folder with {option}") from None
+
+
+def prepared(scenario: Scenario, seed: int, out: Path) -> bool:
+    """Whether `out` holds the deployment that `prepare` would write."""
+    server = out / "server"
+    if not (server / _SEED).is_file() or read_seed(server) != seed:
+        return False
+    return load_scenario(server / "scenario.toml") == scenario
+
+
+def read_seed(server: Path) -> int:
+    """The seed of the deployment that the server's folder belongs to."""
+    path = server / _SEED
+    if not path.is_file():
+        raise DeployError("give the server's folder of covey deploy prepare, as in: covey deploy run site/server")
+    try:
+        seed = json.loads(path.read_text(encoding="utf-8"))["seed"]
+        if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+            raise ValueError(f"the seed is {seed!r}")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"'{path}' is damaged ({type(error).__name__}: {error}); it must hold the seed that devices were prepared"
+            ' with, as in {"seed": 0}'
+        ) from None
+    return seed
 
 
 def read_groups(path: Path, users: int, tasks: int) -> NDArray[np.int64]:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from covey.deploy.app.wire import Array, Packet, Scalar
+from covey.deploy.parcels import (
+    ints,
+    numbers,
+    octets,
+    packed_answer,
+    packed_envelopes,
+    packed_roster,
+    typed,
+    unpacked_answer,
+    unpacked_envelopes,
+)
 from covey.security import (
     Aggregator,
     Client,
@@ -28,12 +39,18 @@ from covey.security import (
     add_partials,
     unmask,
 )
+from covey.security.keys import KEY_BYTES, NONCE_BYTES, TAG_BYTES, agree
+from covey.security.sharing import ELEMENT_BYTES, unpack
 
 if TYPE_CHECKING:
     from covey.deploy.device import Device
 
 #: Sends (header, arrays) to users, by user, and returns the good answers of those who gave one.
 Asking = Callable[[str, Mapping[int, tuple[dict[str, Scalar], dict[str, Array]]]], dict[int, Packet]]
+#: Notes that a user did not do what it was asked: user, kind of request, status, reason.
+Noting = Callable[[int, str, str, str], None]
+#: What an answer is read into.
+Read = TypeVar("Read")
 #: What of an upload request makes the step; the rest is about masks, which are new every time.
 _STEP = ("run", "round", "user", "weights", "purpose", "task", "clip", "noise", "learning_rate", "batch", "metrics")
 
@@ -68,7 +85,7 @@ class MaskedDevice:
         index = int(header["index"])
         self._client = Client(self._session, index, device.task_of(request), entropy)
         keys = self._client.advertise()
-        return Packet({"status": "ok"}, {"keys/envelope": _bytes(keys.envelope), "keys/mask": _bytes(keys.mask)})
+        return Packet({"status": "ok"}, {"keys/envelope": octets(keys.envelope), "keys/mask": octets(keys.mask)})
 
     def _shares(self, request: Packet) -> Packet:
         index, envelope, mask = (numbers(request, f"roster/{name}") for name in ("index", "envelope", "mask"))
@@ -99,15 +116,8 @@ class MaskedDevice:
     def _open(self, request: Packet) -> Client:
         """The client of the session that the request belongs to."""
         session = self._session
-        if (
-            self._client is None
-            or session is None
-            or (session.run, session.round)
-            != (
-                str(request.header["run"]),
-                int(request.header["round"]),
-            )
-        ):
+        asked = (str(request.header["run"]), int(request.header["round"]))
+        if self._client is None or session is None or (session.run, session.round) != asked:
             raise ValueError("this device has no keys of this round; it may have been restarted")
         return self._client
 
@@ -115,15 +125,18 @@ class MaskedDevice:
 class MaskedRound:
     """The server's side: passes keys and envelopes on, adds up words, and opens what users allow.
 
-    users: (n,) who take part; their position in it is their number in the protocol. stations: (n,).
+    users: (n,) who take part; their position in it is their number in the protocol. stations: (n,). What a user
+    answers is looked at before anybody else sees it; who answers garbage is noted and has dropped out.
     """
 
     def __init__(
-        self, parameters: Parameters, run: str, round: int, users: Sequence[int], stations: Sequence[int]
+        self, parameters: Parameters, run: str, round: int, users: Sequence[int], stations: Sequence[int], note: Noting
     ) -> None:
         self.session = Session(parameters, run, round)
         self.users = list(users)
+        self._index = {user: number for number, user in enumerate(self.users)}
         self._station = {index: int(station) for index, station in enumerate(stations)}
+        self._note = note
         self.cost = CostRecord(len(self.users))
         self._keys: dict[int, PublicKeys] = {}
         self._sharers: list[int] = []
@@ -132,43 +145,24 @@ class MaskedRound:
 
     def collect(self, ask: Asking, steps: Mapping[int, dict[str, Scalar]]) -> dict[int, Packet]:
         """Keys, shares and uploads; answers of the users whose uploads arrived. `steps`: what each is to do."""
-        p = self.session.parameters
-        index = {user: number for number, user in enumerate(self.users)}
+        p, index = self.session.parameters, self._index
         told = ask("keys", {
             user: (steps[user] | {"session_users": p.users, "threshold": p.threshold, "index": index[user]}, {})
             for user in self.users
         })  # fmt: skip
-        for user, packet in told.items():
-            one, other = (numbers(packet, f"keys/{name}").tobytes() for name in ("envelope", "mask"))
-            self._keys[index[user]] = PublicKeys(index[user], one, other)
-            self.cost.up_bytes["keys"][index[user]] += self._keys[index[user]].size
+        self._read("keys", told, self._take_keys)
         if len(self._keys) < p.threshold:
             return {}
-        roster = _roster(list(self._keys.values()))
-        present = [user for user in self.users if index[user] in self._keys]
-        shared = ask("shares", {user: (steps[user], roster) for user in present})
-        envelopes = self._mailed("shares", shared, index)
-        self._sharers = sorted(index[user] for user in shared)
+        roster = packed_roster(list(self._keys.values()))
+        shared = ask("shares", {user: (steps[user], roster) for user in self.users if index[user] in self._keys})
+        mailed = self._mailed("shares", shared, self._keys, 2 * p.slots + 1)
+        self._sharers = sorted(index[user] for user in mailed)
         if len(self._sharers) < p.threshold:
             return {}
-        sent = ask("upload", {
-            user: (steps[user], packed_envelopes([e for e in envelopes if e.receiver == index[user]]))
-            for user in shared
-        })  # fmt: skip
-        good = {}
-        for user in sorted(sent):
-            try:
-                words = numbers(sent[user], "upload/words")
-                upload = MaskedUpload(index[user], np.asarray(words))
-                self._aggregators[self._station[index[user]]].receive(upload)
-            except (KeyError, ValueError, SecurityError):
-                continue
-            self.cost.up_bytes["upload"][index[user]] += upload.size
-            self.arrived.append(index[user])
-            good[user] = sent[user]
-        return good
+        sent = ask("upload", {user: (steps[user], _for(index[user], mailed)) for user in mailed})
+        return {user: sent[user] for user in self._read("upload", sent, self._take_upload)}
 
-    def open(self, ask: Asking, step: dict[str, Scalar]) -> MaskedSums:
+    def open(self, ask: Asking) -> MaskedSums:
         """Counts and unmasking: the sums of the tasks with enough users."""
         p = self.session.parameters
         nothing = OpenedSums(
@@ -179,105 +173,106 @@ class MaskedRound:
         )
         failure: str | None = None
         try:
-            opened = self._opened(ask, step)
-        except (SecurityError, KeyError, ValueError) as error:
+            opened = self._opened(ask)
+        except (SecurityError, ValueError) as error:
             failure, opened = str(error), nothing
         uploaded = np.isin(np.arange(p.users), self.arrived)
         return MaskedSums(
             opened.sums, opened.samples, opened.counts, opened.opened, uploaded, {}, failure, self.cost, None
         )
 
-    def _opened(self, ask: Asking, step: dict[str, Scalar]) -> OpenedSums:
-        index = {user: number for number, user in enumerate(self.users)}
+    def _opened(self, ask: Asking) -> OpenedSums:
+        p, index = self.session.parameters, self._index
         total = add_partials([aggregator.partial() for aggregator in self._aggregators.values()])
-        survivors = _ints(total.users)
-        there = [user for user in self.users if index[user] in self.arrived]
-        counted = ask("counts", {user: (step, {"survivors/index": survivors}) for user in there})
-        envelopes = self._mailed("counts", counted, index)
-        told = ask("reveal", {
-            user: (step, packed_envelopes([e for e in envelopes if e.receiver == index[user]])) for user in counted
-        })  # fmt: skip
-        answers = [unpacked_answer(index[user], told[user]) for user in sorted(told)]
-        for answer in answers:
+        survivors = {"survivors/index": ints(total.users)}
+        counted = ask("counts", {user: ({}, survivors) for user in self.users if index[user] in self.arrived})
+        mailed = self._mailed("counts", counted, self.arrived, p.slots)
+        told = ask("reveal", {user: ({}, _for(index[user], mailed)) for user in mailed})
+        dropped = set(self._sharers) - set(total.users)
+        answers = self._read("reveal", told, lambda user, packet: self._answer(user, packet, set(total.users), dropped))
+        # All who count right count the same, and they are more than half.
+        most = Counter(answer.counts for answer in answers.values()).most_common(1)
+        for user, answer in list(answers.items()):
+            if answer.counts != most[0][0]:
+                self._note(
+                    user, "reveal", "garbage", f"it counts {answer.counts} users of the tasks, most {most[0][0]}"
+                )
+                del answers[user]
+        for answer in answers.values():
             self.cost.up_bytes["unmask"][answer.user] += answer.size
-        return unmask(self.session, total, self._keys, self._sharers, answers)
+        return unmask(self.session, total, self._keys, self._sharers, list(answers.values()))
 
-    def _mailed(self, phase: str, packets: Mapping[int, Packet], index: Mapping[int, int]) -> list[Envelope]:
-        """All envelopes of these answers; each must be from the user who sent it."""
-        mailed = []
+    def _read(self, phase: str, packets: Mapping[int, Packet], read: Callable[[int, Packet], Read]) -> dict[int, Read]:
+        """What `read(user, packet)` makes of the answers of a phase, by user in order; who sent garbage is noted."""
+        found = {}
         for user, packet in sorted(packets.items()):
-            for envelope in unpacked_envelopes(packet):
-                if envelope.sender == index[user]:
-                    self.cost.up_bytes[phase][index[user]] += envelope.size
-                    self.cost.down_bytes[phase][envelope.receiver] += envelope.size
-                    mailed.append(envelope)
+            try:
+                found[user] = read(user, packet)
+            except (KeyError, ValueError, SecurityError) as error:
+                reason = f"there is no {error}" if isinstance(error, KeyError) else str(error)
+                self._note(user, phase, "garbage", reason)
+        return found
+
+    def _take_keys(self, user: int, packet: Packet) -> None:
+        """Both public keys of a user: 32 bytes each, which nobody else has sent and with which others can agree."""
+        envelope, mask = (typed(packet, f"keys/{name}", np.uint8).tobytes() for name in ("envelope", "mask"))
+        taken = {key for keys in self._keys.values() for key in (keys.envelope, keys.mask)}
+        if len(envelope) != KEY_BYTES or len(mask) != KEY_BYTES or envelope == mask or {envelope, mask} & taken:
+            raise ValueError(f"keys must be {KEY_BYTES} bytes each, and nobody else's")
+        for key in (envelope, mask):
+            agree(bytes([1]) * KEY_BYTES, key)
+        keys = PublicKeys(self._index[user], envelope, mask)
+        self._keys[keys.user] = keys
+        self.cost.up_bytes["keys"][keys.user] += keys.size
+
+    def _take_upload(self, user: int, packet: Packet) -> None:
+        """Add a user's words to those of its station, which looks at their type and shape."""
+        number = self._index[user]
+        words: Any = numbers(packet, "upload/words")
+        upload = MaskedUpload(number, words)
+        self._aggregators[self._station[number]].receive(upload)
+        self.cost.up_bytes["upload"][number] += upload.size
+        self.arrived.append(number)
+
+    def _mailed(
+        self, phase: str, packets: Mapping[int, Packet], peers: Collection[int], secrets: int
+    ) -> dict[int, list[Envelope]]:
+        """The envelopes of these answers, by user; each user sends one to each other of `peers`.
+
+        The stations cannot look into envelopes, but know how long one with `secrets` shares is. With a wrong one, or
+        without one, its receiver could not go on.
+        """
+        size = NONCE_BYTES + TAG_BYTES + secrets * ELEMENT_BYTES
+
+        def read(user: int, packet: Packet) -> list[Envelope]:
+            envelopes, number = unpacked_envelopes(packet), self._index[user]
+            if any(envelope.sender != number or len(envelope.payload) != size for envelope in envelopes):
+                raise ValueError(f"an envelope is not from user {user}, or does not have {size} bytes")
+            if sorted(envelope.receiver for envelope in envelopes) != sorted(set(peers) - {number}):
+                raise ValueError("there must be one envelope for each of the other users")
+            return envelopes
+
+        mailed = self._read(phase, packets, read)
+        for envelope in (envelope for envelopes in mailed.values() for envelope in envelopes):
+            self.cost.up_bytes[phase][envelope.sender] += envelope.size
+            self.cost.down_bytes[phase][envelope.receiver] += envelope.size
         return mailed
 
-
-def numbers(packet: Packet, name: str) -> NDArray[np.generic]:
-    """An array of a packet."""
-    kind, shape, data = packet.arrays[name]
-    return np.frombuffer(data, dtype=kind).reshape(shape)
-
-
-def packed_envelopes(envelopes: Sequence[Envelope]) -> dict[str, Array]:
-    """Envelopes as arrays: senders, receivers, lengths, and all payloads one after the other."""
-    return {
-        "envelopes/sender": _ints([e.sender for e in envelopes]),
-        "envelopes/receiver": _ints([e.receiver for e in envelopes]),
-        "envelopes/length": _ints([len(e.payload) for e in envelopes]),
-        "envelopes/payload": _bytes(b"".join(e.payload for e in envelopes)),
-    }
+    def _answer(self, user: int, packet: Packet, survivors: set[int], dropped: set[int]) -> UnmaskAnswer:
+        """What a user reveals: exactly the shares that opening the tasks it counts needs."""
+        p, answer = self.session.parameters, unpacked_answer(self._index[user], packet)
+        if len(answer.counts) != p.slots or min(answer.counts) < 0 or sum(answer.counts) != len(survivors):
+            raise ValueError(f"the counts {answer.counts} do not add up to {len(survivors)} users in {p.slots} tasks")
+        large = {slot for slot, count in enumerate(answer.counts) if count >= p.minimum}
+        if set(answer.seed_shares) != large or any(set(row) != survivors for row in answer.seed_shares.values()):
+            raise ValueError("these are not the shares of the large enough tasks")
+        if set(answer.key_shares) != (dropped if large else set()):
+            raise ValueError("these are not the shares of the users who dropped out")
+        for share in (*answer.key_shares.values(), *(s for row in answer.seed_shares.values() for s in row.values())):
+            unpack(share, 1)
+        return answer
 
 
-def unpacked_envelopes(packet: Packet) -> list[Envelope]:
-    """The envelopes that `packed_envelopes` packed."""
-    sender, receiver, length = (numbers(packet, f"envelopes/{name}") for name in ("sender", "receiver", "length"))
-    payload, at, found = packet.arrays["envelopes/payload"][2], 0, []
-    for one, other, size in zip(sender.tolist(), receiver.tolist(), length.tolist(), strict=True):
-        found.append(Envelope(int(one), int(other), payload[at : at + int(size)]))
-        at += int(size)
-    return found
-
-
-def packed_answer(answer: UnmaskAnswer) -> dict[str, Array]:
-    """An answer as arrays: counts, and for every share its slot (-1 for a key), its user and its bytes."""
-    rows = [(slot, user, share) for slot, row in answer.seed_shares.items() for user, share in row.items()]
-    rows += [(-1, user, share) for user, share in answer.key_shares.items()]
-    return {
-        "answer/counts": _ints(answer.counts),
-        "answer/slot": _ints([slot for slot, _, _ in rows]),
-        "answer/user": _ints([user for _, user, _ in rows]),
-        "answer/share": _bytes(b"".join(share for _, _, share in rows)),
-    }
-
-
-def unpacked_answer(user: int, packet: Packet) -> UnmaskAnswer:
-    """The answer that `packed_answer` packed."""
-    counts, slots, users = (numbers(packet, f"answer/{name}").tolist() for name in ("counts", "slot", "user"))
-    data = packet.arrays["answer/share"][2]
-    size = len(data) // max(1, len(slots))
-    seeds: dict[int, dict[int, bytes]] = {}
-    keys: dict[int, bytes] = {}
-    for number, (slot, owner) in enumerate(zip(slots, users, strict=True)):
-        share = data[number * size : (number + 1) * size]
-        (keys if slot < 0 else seeds.setdefault(int(slot), {}))[int(owner)] = share
-    return UnmaskAnswer(user, tuple(int(count) for count in counts), seeds, keys)
-
-
-def _roster(keys: Sequence[PublicKeys]) -> dict[str, Array]:
-    envelope, mask = b"".join(k.envelope for k in keys), b"".join(k.mask for k in keys)
-    shape = (len(keys), len(keys[0].envelope))
-    return {
-        "roster/index": _ints([k.user for k in keys]),
-        "roster/envelope": ("uint8", shape, envelope),
-        "roster/mask": ("uint8", shape, mask),
-    }
-
-
-def _ints(values: Sequence[int]) -> Array:
-    return "int64", (len(values),), np.asarray(values, dtype=np.int64).tobytes()
-
-
-def _bytes(content: bytes) -> Array:
-    return "uint8", (len(content),), content
+def _for(number: int, mailed: Mapping[int, Sequence[Envelope]]) -> dict[str, Array]:
+    """The envelopes for one user, packed."""
+    return packed_envelopes([e for envelopes in mailed.values() for e in envelopes if e.receiver == number])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -24,10 +25,15 @@ from typing import Self
 
 import tomli_w
 
-from covey.errors import DeployError
+from covey.deploy.folders import make_folder
+from covey.errors import DeployError, OutputError
 
 _STOP_S = 10.0
-_APP_FILES = ("__init__.py", "client.py", "server.py", "wire.py")
+_APP_FILES = ("__init__.py", "client.py", "records.py", "server.py", "wire.py")
+#: Names of nodes, and of files with their keys, that are bound to a user: its number.
+NODE_NAME = r"user-(\d+)"
+#: What Flower says of a key that it knows already.
+_KNOWN_KEY = "public key already in use"
 
 
 @dataclass(frozen=True)
@@ -99,16 +105,19 @@ def write_app(folder: Path) -> Path:
 
 def write_connection(home: Path, address: str, tls: Tls | None) -> None:
     """Write the config.toml by which Flower's own command finds the SuperLink, under the name `covey`."""
-    home.mkdir(parents=True, exist_ok=True)
+    make_folder(home, "--home")
     connection: dict[str, object] = {"address": address, "insecure": tls is None}
     if tls is not None:
         connection["root-certificates"] = str(tls.authority.resolve())
     content = {"superlink": {"default": "covey", "covey": connection}}
-    (home / "config.toml").write_bytes(tomli_w.dumps(content).encode())
+    try:
+        (home / "config.toml").write_bytes(tomli_w.dumps(content).encode())
+    except OSError as error:
+        raise OutputError(f"cannot write '{home}' ({error.strerror}); choose another folder with --home") from None
 
 
-def submit_command(app: Path, run_folder: Path) -> list[str]:
-    """The command that starts the run in `run_folder` and ends with it."""
+def submit_command(app: Path, run_folder: Path, token: str) -> list[str]:
+    """The command that starts the run in `run_folder` and ends with it; `token` names this submission."""
     return [
         "flwr",
         "run",
@@ -116,8 +125,13 @@ def submit_command(app: Path, run_folder: Path) -> list[str]:
         "covey",
         "--stream",
         "--run-config",
-        f"folder={json.dumps(str(run_folder.resolve()))}",
+        f"folder={json.dumps(str(run_folder.resolve()))} token={json.dumps(token)}",
     ]
+
+
+def reachable(host: str) -> str:
+    """The address at which this machine reaches a server that listens on `host`."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
 
 
 def free_port() -> int:
@@ -134,7 +148,7 @@ class Started:
     def __init__(self, logs: Path, surroundings: Mapping[str, str]) -> None:
         self._logs, self._environment = logs, dict(surroundings)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        logs.mkdir(parents=True, exist_ok=True)
+        make_folder(logs, "--home")
 
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
         """Start a process in a group of its own."""
@@ -150,15 +164,28 @@ class Started:
         """Where the output of a process goes."""
         return self._logs / f"{name}.log"
 
-    def wait_for_port(self, name: str, port: int, wait_s: float) -> None:
-        """Wait until a process listens; an error says what it printed last."""
+    def finish(self, name: str, command: Sequence[str], wait_s: float) -> tuple[int, str]:
+        """Run a process to its end: its exit code and what it printed; a `DeployError` when it takes too long."""
+        before = self.log(name).stat().st_size if self.log(name).is_file() else 0
+        process = self.start(name, command)
+        try:
+            code = process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            raise DeployError(f"'{name}' has not ended after {wait_s:g} s; see {self.log(name)}") from None
+        finally:
+            self.stop(name)
+        return code, self.log(name).read_bytes()[before:].decode("utf-8", "replace")
+
+    def wait_for_port(self, name: str, port: int, wait_s: float, host: str = "127.0.0.1") -> None:
+        """Wait until a process listens on `host`; an error says what it printed last."""
+        host = reachable(host)
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
             self.check(name)
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1.0):
+            with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1.0):
                 return
             time.sleep(0.2)
-        raise DeployError(f"'{name}' does not listen on port {port} after {wait_s:g} s; see {self.log(name)}")
+        raise DeployError(f"'{name}' does not listen on port {port} of {host} after {wait_s:g} s; see {self.log(name)}")
 
     def check(self, name: str) -> None:
         """An error when a process that should run has ended."""
@@ -193,6 +220,20 @@ class Started:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def register_node(started: Started, key: Path, wait_s: float) -> None:
+    """Admit the node with this public key to the SuperLink `covey`; one that has been admitted before stays so.
+
+    A file that is called user-007.pub binds its key to user 7.
+    """
+    name = f"register-{key.stem}"
+    command = ["flwr", "supernode", "register", str(key), "covey"]
+    if re.fullmatch(NODE_NAME, key.stem):
+        command += ["--name", key.stem]
+    code, printed = started.finish(name, command, wait_s)
+    if code != 0 and _KNOWN_KEY not in " ".join(printed.lower().split()):
+        raise DeployError(f"'{key}' could not be registered: {last_line(started.log(name))}; see {started.log(name)}")
 
 
 def end_family(home: Path) -> None:

@@ -9,13 +9,24 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from covey.association import Policy
 from covey.deploy.processes import Started, last_line, submit_command, write_app
-from covey.deploy.server import OUTCOME, POLICY, PROGRESS, Settings, check_deployable
-from covey.errors import EXIT_CODES, CoveyError, DeployError, ResumeError
+from covey.deploy.server import (
+    GROUPS,
+    INCIDENTS,
+    OUTCOME,
+    POLICY,
+    PROGRESS,
+    START,
+    TRACE,
+    Settings,
+    check_deployable,
+)
+from covey.errors import EXIT_CODES, CoveyError, DataError, DeployError, ResumeError
 from covey.learners.policy import LearnedPolicy
 from covey.privacy import JOURNAL
 from covey.scenario import Scenario, dump_scenario
@@ -26,22 +37,44 @@ _FIRST_SIGN_S = 300.0
 
 
 def new_run(
-    scenario: Scenario, folder: Path, decides: str | Policy = "greedy", *, overwrite: bool = False, **settings: Any
+    scenario: Scenario,
+    folder: Path,
+    decides: str | Policy = "greedy",
+    *,
+    overwrite: bool = False,
+    groups: Path | None = None,
+    trace: Path | None = None,
+    **settings: Any,
 ) -> Settings:
-    """Write the settings of a new run to `folder`; `settings` are those of `Settings`, but for its name.
+    """Write the settings of a new run to `folder`; `settings` are the other ones of `Settings`, but for its name.
 
-    A learned policy is put beside them; `settings["policy"]` is what it is called.
+    A learned policy, true groups and a trace are put beside them; `settings["policy"]` is what the policy is called.
     """
     check_deployable(scenario)
+    given = {name: _content(path) for name, path in ((GROUPS, groups), (TRACE, trace)) if path is not None}
     prepare_folder(folder, overwrite=overwrite)
-    for old in (CHECKPOINT, PROGRESS, OUTCOME, JOURNAL, POLICY):
+    for old in (CHECKPOINT, PROGRESS, OUTCOME, JOURNAL, POLICY, START, INCIDENTS, GROUPS, TRACE):
         (folder / old).unlink(missing_ok=True)
-    chosen = Settings(run=secrets.token_hex(8), **settings)
+    chosen = Settings(
+        run=secrets.token_hex(8),
+        groups=GROUPS if GROUPS in given else "",
+        trace=TRACE if TRACE in given else "",
+        **settings,
+    )
     write_atomically(folder / "scenario.toml", dump_scenario(scenario).encode())
+    for name, content in given.items():
+        write_atomically(folder / name, content)
     chosen.write(folder)
     if isinstance(decides, LearnedPolicy):
         decides.save(folder / POLICY)
     return chosen
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"'{path}' cannot be read ({error.strerror})") from None
 
 
 def follow(started: Started, folder: Path, on_progress: Callable[[dict[str, Any]], None]) -> None:
@@ -49,22 +82,32 @@ def follow(started: Started, folder: Path, on_progress: Callable[[dict[str, Any]
     busy = _read(folder / PROGRESS)
     if busy and not (folder / OUTCOME).exists() and _alive(int(busy.get("pid", 0))):
         raise ResumeError(f"'{folder}' is being played by process {busy['pid']}; wait for it, or end it first")
+    token = _new_token(folder)
     (folder / PROGRESS).unlink(missing_ok=True)
     (folder / OUTCOME).unlink(missing_ok=True)
     try:
-        _watch(started, folder, on_progress)
+        _watch(started, folder, token, on_progress)
     except KeyboardInterrupt:
-        # The server app is not a child of this process, but of the SuperLink.
+        # The server app is not a child of this process, but of the SuperLink, which may start it only later: then the
+        # token tells it that nobody wants it any more.
+        _new_token(folder)
         process = int(_read(folder / PROGRESS).get("pid", 0))
         if process and not (folder / OUTCOME).exists() and _alive(process):
             os.kill(process, signal.SIGTERM)
         raise
 
 
-def _watch(started: Started, folder: Path, on_progress: Callable[[dict[str, Any]], None]) -> None:
+def _new_token(folder: Path) -> str:
+    """Make all earlier submissions of the run void; the token of the next one."""
+    token = secrets.token_hex(8)
+    replace(Settings.read(folder), token=token).write(folder)
+    return token
+
+
+def _watch(started: Started, folder: Path, token: str, on_progress: Callable[[dict[str, Any]], None]) -> None:
     name = "flwr-run"
     app = write_app(folder / ".app")
-    submitted = started.start(name, submit_command(app, folder))
+    submitted = started.start(name, submit_command(app, folder, token))
     shown, began = "", time.monotonic()
     while True:
         progress, outcome = _read(folder / PROGRESS), _read(folder / OUTCOME)

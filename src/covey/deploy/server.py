@@ -11,6 +11,7 @@ import json
 import os
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,16 +20,16 @@ import numpy as np
 
 from covey import names
 from covey.association import Policy
-from covey.deploy.courier import FlowerCourier
+from covey.deploy.app.wire import Packet
 from covey.deploy.fleet import Courier, DeviceFleet, Incident, members_of
 from covey.deploy.folders import read_groups
+from covey.deploy.hello import Admission
 from covey.errors import CoveyError, DeployError, ResumeError
-from covey.learning import build_model, count_weights
+from covey.learners.policy import load_policy
 from covey.privacy import JOURNAL, Journal
 from covey.radio import channel_and_mobility
 from covey.report import write_report
 from covey.scenario import Scenario, load_scenario
-from covey.scenario.load import fingerprint
 from covey.simulation import Simulation
 from covey.simulation.progress import Progress
 from covey.simulation.record import RoundRecord
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 SETTINGS, POLICY = names.DEPLOYMENT, names.POLICY
 PROGRESS, OUTCOME, START, INCIDENTS = "progress.json", "outcome.json", "start.json", "incidents.csv"
+#: The run's own copies of what it was given, so that it sees the same network when it goes on.
+TRACE, GROUPS = "trace.csv", "groups.csv"
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,8 @@ class Settings:
     """How a deployed run is played; deploy.json in its folder.
 
     run: the name by which devices know it. patience_s: how long an exchange waits for answers; wait_s: how long
-    the start waits for devices. groups, trace, hook: paths or names, or empty.
+    the start waits for devices. groups, trace: files in the folder, or empty; hook: module:function, or empty.
+    token: what the newest submission carries; apps of older ones must not play the run.
     """
 
     run: str
@@ -67,6 +71,7 @@ class Settings:
     groups: str = ""
     trace: str = ""
     hook: str = ""
+    token: str = ""
 
     def write(self, folder: Path) -> None:
         """Write deploy.json."""
@@ -82,16 +87,28 @@ class Settings:
             raise ResumeError(f"'{path}' is missing or damaged ({error}); start a new run in another folder") from None
 
 
-def serve(grid: Grid, folder: str) -> None:
-    """Play the run in `folder` over Flower's grid; its outcome, good or bad, is in outcome.json."""
+def serve(grid: Grid, folder: str, token: str) -> None:
+    """Play the run in `folder` over Flower's grid; its outcome, good or bad, is in outcome.json.
+
+    An app whose `token` is not that of the newest submission ends at once and leaves the folder as it is.
+    """
+    # Imported here because it needs Flower, which is optional.
+    from covey.deploy.courier import FlowerCourier
+
     path = Path(folder)
+    _check_token(path, token)
     (path / OUTCOME).unlink(missing_ok=True)
     try:
         settings, scenario = Settings.read(path), load_scenario(path / "scenario.toml")
         _say(path, {"phase": "waiting for devices"})
-        courier = FlowerCourier(grid, scenario.network.users, settings.patience_s)
+        # Whoever withdraws the submission changes the token before looking for this process.
+        _check_token(path, token)
+        admission = Admission(scenario, settings.seed)
+        courier = FlowerCourier(grid, scenario.network.users, settings.patience_s, admission.check)
         courier.roll_call(settings.wait_s)
         play(courier, courier.hellos, path)
+    except Withdrawn:
+        raise
     except CoveyError as error:
         _finish(path, {"status": "failed", "error": str(error), "exit_code": error.exit_code})
         raise
@@ -101,20 +118,33 @@ def serve(grid: Grid, folder: str) -> None:
     _finish(path, {"status": "done"})
 
 
-def play(courier: Courier, hellos: dict[int, Any], folder: Path) -> Simulation:
+class Withdrawn(DeployError):  # noqa: N818
+    """The run was submitted again, or was interrupted before it began."""
+
+
+def _check_token(folder: Path, token: str) -> None:
+    if Settings.read(folder).token != token:
+        raise Withdrawn(f"this submission of '{folder}' has been withdrawn; another one may be playing it")
+
+
+def play(courier: Courier, hellos: Mapping[int, Packet], folder: Path) -> Simulation:
     """Play all remaining rounds of the run in `folder` with devices that have said hello."""
     settings, scenario = Settings.read(folder), load_scenario(folder / "scenario.toml")
     check_deployable(scenario)
-    _check_hellos(hellos, scenario, settings.seed)
+    said = Admission(scenario, settings.seed).check_all(hellos)
     users, tasks = scenario.network.users, scenario.network.tasks
     groups = np.full(users, -1, dtype=np.int64)
     if settings.groups:
-        groups = read_groups(Path(settings.groups), users, tasks)
-    members = members_of(hellos, scenario, groups)
+        groups = read_groups(folder / settings.groups, users, tasks)
+    members = members_of(said, groups)
     resuming = (folder / CHECKPOINT).exists()
     # The start is measured once; devices do not look back when a run goes on.
     fleet = DeviceFleet(courier, scenario, settings.run, metrics=settings.metrics and not resuming)
-    channel, mobility = channel_and_mobility(scenario, settings.seed, settings.trace, settings.hook)
+    # What devices have spent in all, also in other runs and while this one stood still: a round's ledger takes over
+    # the larger total, so that nothing counts twice.
+    fleet.hear(hellos)
+    trace = str(folder / settings.trace) if settings.trace else ""
+    channel, mobility = channel_and_mobility(scenario, settings.seed, trace, settings.hook)
     started = time.perf_counter()
     about = {"kind": "run", "scenario": scenario.name, "policy": settings.policy, "seed": settings.seed}
     with Progress(folder) as progress, Simulation(
@@ -124,14 +154,13 @@ def play(courier: Courier, hellos: dict[int, Any], folder: Path) -> Simulation:
         simulation.history.policy = settings.policy
         progress.claim()
         if resuming:
-            simulation.history.start = json.loads((folder / START).read_text(encoding="utf-8"))
+            simulation.history.start = _start(folder)
             restore_checkpoint(simulation, folder)
             fleet.metrics = settings.metrics
             fleet.incidents = _incidents(folder, simulation.state.round)
         else:
             # What devices spent in earlier runs counts from the start. A run that goes on has its own totals, and a
-            # device may already have been charged for the round that is played again.
-            fleet.hear(hellos)
+            # device may already have been charged for the round that is played again, which is charged once more then.
             ledger = simulation.state.ledger.raise_to(fleet.spent())
             simulation.continue_from(replace(simulation.state, ledger=ledger), [])
             write_atomically(folder / START, json.dumps(simulation.history.start).encode())
@@ -194,16 +223,31 @@ def write_incidents(fleet: DeviceFleet, folder: Path) -> None:
     write_atomically(folder / INCIDENTS, csv_bytes(rows) or b"round,user,kind,status,reason\n")
 
 
+def _start(folder: Path) -> dict[str, Any]:
+    """Losses and accuracies before the first round, as an earlier part of the run wrote them."""
+    path = folder / START
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(found, dict) or not {"loss", "accuracy", "group_loss", "group_accuracy"} <= found.keys():
+            raise ValueError("it does not hold losses and accuracies")
+    except (OSError, ValueError) as error:
+        raise ResumeError(f"'{path}' is missing or damaged ({error}); start a new run in another folder") from None
+    return found
+
+
 def _incidents(folder: Path, rounds: int) -> list[Incident]:
     """The incidents of the first `rounds` rounds, as an earlier part of the run wrote them."""
     path = folder / INCIDENTS
     if not path.is_file():
         return []
-    with open(path, encoding="utf-8", newline="") as file:
-        found = [
-            Incident(int(row["round"]), int(row["user"]), row["kind"], row["status"], row["reason"])
-            for row in csv.DictReader(file)
-        ]
+    try:
+        with open(path, encoding="utf-8", newline="") as file:
+            found = [
+                Incident(int(row["round"]), int(row["user"]), row["kind"], row["status"], row["reason"])
+                for row in csv.DictReader(file)
+            ]
+    except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
+        raise ResumeError(f"'{path}' is damaged ({error}); delete it to go on without its lines") from None
     return [incident for incident in found if incident.round <= rounds]
 
 
@@ -224,27 +268,10 @@ def check_deployable(scenario: Scenario) -> None:
         )
 
 
-def _check_hellos(hellos: dict[int, Any], scenario: Scenario, seed: int) -> None:
-    """Every device must have been prepared for this scenario and seed, or its clipping and noise would not fit."""
-    mine = f"{fingerprint(scenario)}-{seed}"
-    for user, packet in sorted(hellos.items()):
-        if packet.header.get("fingerprint") != mine:
-            raise DeployError(
-                f"the device of user {user} was prepared for another scenario or seed; give it the folder of the same"
-                " covey deploy prepare as the server"
-            )
-        shape = tuple(int(side) for side in str(packet.header["shape"]).split(","))
-        module = build_model(scenario.model, shape, int(packet.header["classes"]))
-        if count_weights(module) != packet.header["weights"]:
-            raise DeployError(f"the model of user {user} has another number of weights; use the same version of covey")
-
-
 def _policy(settings: Settings, scenario: Scenario, folder: Path) -> str | Policy:
     """What decides: the name of a reference, or the learned policy that was put into the folder."""
     if not (folder / POLICY).is_file():
         return settings.policy
-    from covey.learners.policy import load_policy
-
     return load_policy(folder / POLICY, scenario)
 
 

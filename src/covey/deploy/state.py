@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from covey.deploy.app.wire import Packet, pack, unpack
-from covey.errors import DataError
+from covey.errors import DataError, OutputError, ScenarioError
 from covey.privacy import JOURNAL, Journal, Ledger, charge_lost, read_journal
 from covey.privacy.ledger import KINDS, Kind
 from covey.scenario.schema import Privacy
@@ -34,9 +35,13 @@ class DeviceState:
     """
 
     def __init__(self, folder: Path, privacy: Privacy, budget_epsilon: float | None) -> None:
+        if budget_epsilon is not None and not 0 < budget_epsilon < math.inf:
+            raise ScenarioError(
+                f"the budget of a device, --budget-epsilon, is {budget_epsilon:g}; it must be a number above 0, or be"
+                " left out for no limit"
+            )
         self.folder = folder
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        os.chmod(folder, 0o700)
+        make_private(folder)
         self._journal = Journal(folder / JOURNAL)
         fresh = Ledger(1, delta=privacy.delta, adjacency=privacy.adjacency, budget_epsilon=budget_epsilon)
         try:
@@ -110,7 +115,7 @@ class DeviceState:
         try:
             saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             return saved
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             raise DataError(f"'{path}' is damaged ({error}); restore it from a backup, or delete it") from None
 
     def _answers(self) -> Path:
@@ -120,3 +125,15 @@ class DeviceState:
 
     def _path(self, name: str) -> Path:
         return self._answers() / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.answer"
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner may enter."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.chmod(folder, 0o700)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write '{folder}' ({error.strerror}), where the device keeps its ledger; give the device's folder"
+            " to the user who starts it"
+        ) from None

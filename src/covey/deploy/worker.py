@@ -10,6 +10,7 @@ import fcntl
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 import threading
 from multiprocessing import AuthenticationError
@@ -18,41 +19,58 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from covey.deploy.app.wire import ADDRESS, KEY, SOCKET_PATH_BYTES, Packet, WireError, pack, unpack
+from covey.deploy.app.wire import ADDRESS, KEY, SOCKET_PATH_BYTES, Packet, pack, unpack
 from covey.deploy.device import Device
+from covey.deploy.folders import DeviceFolder
+from covey.deploy.state import make_private
 from covey.errors import OutputError
 
 
 class Worker:
-    """Answers requests to one device, one at a time; a context manager."""
+    """The device of a folder, which answers requests one at a time; a context manager.
 
-    def __init__(self, device: Device) -> None:
-        self.device = device
-        self._folder = device.folder.private
-        self._lock = _locked(self._folder)
-        path, self._borrowed = self._folder / "worker.sock", None
+    The folder is locked before its ledger is read: a ledger that was read while another process still charged would
+    lack those charges. `budget_epsilon` and `metrics` are those of `Device`.
+    """
+
+    def __init__(self, folder: DeviceFolder, *, budget_epsilon: float | None = None, metrics: bool = False) -> None:
+        make_private(folder.private)
+        self._lock = _locked(folder.private)
+        self._borrowed: Path | None = None
+        try:
+            self.device = Device(folder, budget_epsilon=budget_epsilon, metrics=metrics)
+            self._listener = self._listen(folder.private)
+        except BaseException:
+            self._lock.close()
+            raise
+        self._closed = False
+
+    def _listen(self, private: Path) -> Listener:
+        path = private / "worker.sock"
         if len(str(path).encode()) > SOCKET_PATH_BYTES:
             self._borrowed = Path(tempfile.mkdtemp(prefix="covey-"))
             path = self._borrowed / "worker.sock"
         path.unlink(missing_ok=True)
         key = secrets.token_bytes(32)
-        _write_private(self._folder / KEY, key)
-        _write_private(self._folder / ADDRESS, str(path).encode())
-        self._listener = Listener(str(path), family="AF_UNIX", authkey=key)
+        _write_private(private / KEY, key)
+        _write_private(private / ADDRESS, str(path).encode())
+        listener = Listener(str(path), family="AF_UNIX", authkey=key)
         os.chmod(path, 0o600)
-        self._closed = False
+        return listener
 
     def serve(self) -> None:
-        """Answer until `close`."""
+        """Answer until `close`; only a socket that is gone ends it before."""
         while not self._closed:
             try:
-                with self._listener.accept() as connection:
-                    self._answer(connection)
-            except (AuthenticationError, EOFError, ConnectionError, WireError):
+                connection = self._listener.accept()
+            except (AuthenticationError, EOFError, ConnectionError):
                 continue  # whoever it was, it does not speak to this device
             except OSError:
-                if not self._closed:
-                    raise
+                if self._closed:
+                    return
+                raise
+            with connection:
+                self._answer(connection)
 
     def start(self) -> threading.Thread:
         """Answer in a thread of its own."""
@@ -61,7 +79,10 @@ class Worker:
         return thread
 
     def _answer(self, connection: Connection) -> None:
-        connection.send_bytes(pack(self.respond(unpack(connection.recv_bytes()))))
+        try:
+            connection.send_bytes(pack(self.respond(unpack(connection.recv_bytes()))))
+        except Exception as error:  # the one who asks hears nothing, and the next one is answered
+            print(f"a request could not be answered ({type(error).__name__}: {error})", file=sys.stderr, flush=True)
 
     def respond(self, request: Packet) -> Packet:
         """The device's answer."""
@@ -85,7 +106,10 @@ class Worker:
 
 def _locked(folder: Path) -> IO[str]:
     """The folder's lock, held as long as the file is open: two processes must not charge one ledger."""
-    file = open(folder / "lock", "w", encoding="utf-8")  # noqa: SIM115
+    try:
+        file = open(folder / "lock", "w", encoding="utf-8")  # noqa: SIM115
+    except OSError as error:
+        raise OutputError(f"cannot write '{folder / 'lock'}' ({error.strerror}); make the folder writable") from None
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -17,11 +18,12 @@ from numpy.typing import NDArray
 from covey.association import Policy
 from covey.environment import Calibration, Learning, Rounds, View, rewards, vector_env
 from covey.learners.policy import LearnedPolicy
-from covey.pools import Pool, results
+from covey.learning import one_thread
+from covey.pools import Pool, in_order, results
 from covey.scenario import Scenario
 from covey.scenario.load import fingerprint
 from covey.seeding import generator
-from covey.simulation.storage import write_atomically
+from covey.simulation.storage import make_folder, write_atomically
 
 Floats = NDArray[np.float64]
 
@@ -60,7 +62,9 @@ class Piece:
             _identity(self.policy),
         ]
         digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
-        return f"{self.name}-{self.seeds[0]}-{digest}"
+        # A policy may be named by its file.
+        name = re.sub(r"[^\w.-]+", "_", self.name)[-60:]
+        return f"{name}-{self.seeds[0]}-{digest}"
 
 
 class Player:
@@ -109,7 +113,7 @@ def play_pieces(pieces: Sequence[Piece], pool: Pool | None, kept: Path | None) -
             yield index, found
     for index, played in _computed(pieces, waiting, pool):
         if kept is not None:
-            kept.mkdir(parents=True, exist_ok=True)
+            make_folder(kept)
             write_atomically(kept / f"{pieces[index].key}.json", json.dumps(asdict(played)).encode() + b"\n")
         yield index, played
 
@@ -118,18 +122,14 @@ def _computed(pieces: Sequence[Piece], indices: list[int], pool: Pool | None) ->
     if not indices:
         return
     if pool is not None:
-        left = iter(indices)
-
-        def more() -> Any:
-            index = next(left, None)
-            return None if index is None else (index, play_piece, (pieces[index],))
-
-        yield from results(pool, more)
+        yield from results(pool, in_order((index, play_piece, (pieces[index],)) for index in indices))
         return
     player = Player(pieces[indices[0]])
     try:
         for index in indices:
-            yield index, player.play(pieces[index])
+            with one_thread():  # as in a pool
+                played = player.play(pieces[index])
+            yield index, played
     finally:
         player.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from covey import names
+from covey.environment import Calibration
 from covey.errors import ResumeError
 from covey.learners.learner import Moments
 from covey.learners.policy import LearnedPolicy
@@ -61,12 +63,20 @@ def _identity(trainer: Trainer) -> dict[str, Any]:
         "scenario": fingerprint(trainer.scenario),
         "settings": trainer.settings.model_dump(mode="json"),
         "learning": trainer.learning,
+        "calibration": calibration_digest(trainer.calibration),
         "seed": trainer.seed,
     }
 
 
+def calibration_digest(calibration: Calibration | None) -> str | None:
+    """What tells the constants of a surrogate from others; none for real rounds."""
+    if calibration is None:
+        return None
+    return hashlib.sha256(json.dumps(calibration.constants.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
+
+
 def read_training_header(folder: Path) -> dict[str, Any]:
-    """What a training's checkpoint says about it: version, scenario fingerprint, settings, learning, seed, epoch."""
+    """What a training's checkpoint says about it: what it started from, and its epoch."""
     return read_checkpoint_header(folder, CHECKPOINT)
 
 

@@ -18,6 +18,7 @@ from covey.environment import (
     Rounds,
     SurrogateRounds,
     View,
+    calibration_for,
     features,
     rewards,
     state_vector,
@@ -69,6 +70,9 @@ class Trainer:
     ) -> None:
         torch.set_num_threads(1)
         self.scenario, self.settings, self.seed, self.learning = scenario, settings, seed, learning
+        if calibration is None and learning == "surrogate":
+            calibration = calibration_for(scenario)
+        self.calibration = calibration
         self.rounds = vector_env(scenario, settings.networks, learning=learning, calibration=calibration)
         self.validation = vector_env(scenario, settings.validation, learning=learning, calibration=calibration)
         site = self.rounds.site

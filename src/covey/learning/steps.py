@@ -114,6 +114,8 @@ def bounded_scores(
 
 def score_width(similarity_weight: float, loss_bound: float, *, replaced: bool) -> float:
     """Most that one sample can change the sum of `bounded_scores`: when replaced, or when added or removed."""
+    if not 0.0 <= similarity_weight <= 1.0:
+        raise ValueError(f"similarity_weight is {similarity_weight}; it must be between 0 and 1")
     low, high = -similarity_weight - (1.0 - similarity_weight) * loss_bound, similarity_weight
     return high - low if replaced else max(-low, high)
 

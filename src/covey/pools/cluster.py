@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import signal
+import socket
+import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from importlib import metadata
 from typing import Any, TypeVar
 
 from covey.errors import CoveyError, ScenarioError
-from covey.pools.pool import one_thread
+from covey.pools.pool import RETRIES, compute_with_one_thread
 
 T = TypeVar("T")
-
-#: How often a piece is begun again when its worker or machine is lost.
-RETRIES = 3
 
 
 class RayPool:
@@ -34,9 +34,12 @@ class RayPool:
             import ray
         except ImportError:
             raise ScenarioError("--ray needs Ray, which is not installed; install covey[ray]") from None
-        self._ray, self._local = ray, address == "local"
-        options: dict[str, Any] = {"num_cpus": processes, "include_dashboard": False} if self._local else {}
+        self._ray = ray
+        local = {"num_cpus": processes, "include_dashboard": False}
+        options: dict[str, Any] = local if address == "local" else {}
+        terminate = signal.getsignal(signal.SIGTERM)
         try:
+            _knock(address)
             ray.init(
                 address=address,
                 runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}},
@@ -44,12 +47,17 @@ class RayPool:
                 logging_level="ERROR",
                 **options,
             )
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             text = str(error).strip().splitlines()
             raise ScenarioError(
                 f"there is no Ray cluster at '{address}' ({text[0] if text else type(error).__name__}); start one with"
-                " `ray start --head`, give its HOST:PORT, or use --ray local"
+                " `ray start --head`, give its HOST:PORT (and, if it asks for a token, RAY_AUTH_MODE=token and"
+                " RAY_AUTH_TOKEN), or use --ray local"
             ) from None
+        finally:
+            # Ray takes the signal for itself.
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, terminate)
         self._remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_answer)
         self._running: dict[Future[Any], Any] = {}
 
@@ -83,6 +91,8 @@ class RayPool:
                 answer.set_result(value)
             else:
                 answer.set_exception(fault)
+        elif isinstance(error, self._ray.exceptions.RayTaskError):
+            answer.set_exception(error.cause)
         elif isinstance(error, self._ray.exceptions.RayError):
             answer.set_exception(
                 CoveyError(
@@ -94,11 +104,18 @@ class RayPool:
             answer.set_exception(error)
 
 
+def _knock(address: str) -> None:
+    """Raise an OSError if nobody listens at HOST:PORT; Ray itself would try for minutes."""
+    host, separator, port = address.removeprefix("ray://").rpartition(":")
+    if separator and port.isdecimal():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=10.0).close()
+
+
 def _answer(
     software: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> tuple[CoveyError | None, Any]:
     """On a worker: the result, or the error that a user can act on."""
-    one_thread()
+    compute_with_one_thread()
     here = _software()
     if here != software:
         different = ", ".join(
@@ -114,4 +131,4 @@ def _answer(
 
 def _software() -> dict[str, str]:
     """Versions of what results depend on."""
-    return {name: metadata.version(name) for name in ("covey", "numpy", "torch", "numba")}
+    return {name: metadata.version(name) for name in ("covey", "numpy", "scipy", "scikit-learn", "torch", "numba")}

@@ -22,6 +22,8 @@ from covey.scenario.schema import Scenario
 
 #: Columns of the two kinds of trace.
 POSITIONS, GAINS = ("round", "user", "x_m", "y_m"), ("round", "user", "station", "gain_db")
+#: Most numbers that a trace may stand for, rounds x users x (2 or stations): 400 MB.
+_MOST_NUMBERS = 50_000_000
 #: Measures gains: takes the round (from 0), the number of users and of stations; gives (U, B) linear power gains.
 Hook = Callable[[int, int, int], FloatArray]
 
@@ -109,8 +111,9 @@ def load_hook(name: str) -> Hook:
     module, colon, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function) if colon and function else None
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ScenarioError(f"the measurement '{name}' cannot be loaded ({error}); give module:function") from None
+    except Exception as error:  # a module runs when it is imported, and may do anything wrong
+        what = f"{type(error).__name__}: {error}"
+        raise ScenarioError(f"the measurement '{name}' cannot be loaded ({what}); give module:function") from None
     if not callable(found):
         raise ScenarioError(f"the measurement '{name}' is no function; give module:function")
     hook: Hook = found
@@ -137,6 +140,9 @@ def read_trace(path: Path, users: int, stations: int) -> TraceMobility | TraceCh
     positions = set(columns) == set(POSITIONS)
     parsed = [_parsed(path, line, row, positions, users, stations) for line, row in rows]
     rounds = max((entry[0] for entry in parsed), default=0)
+    most = _MOST_NUMBERS // (users * (2 if positions else stations))
+    if rounds > most:
+        raise DataError(f"the trace '{path}' names round {rounds}; for {users} users it can have {most} rounds at most")
     values = np.full((max(rounds, 1), users, 2 if positions else stations), np.nan)
     for number, user, where, measured in parsed:
         target = values[number - 1, user]

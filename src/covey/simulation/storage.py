@@ -63,6 +63,11 @@ def prepare_folder(folder: Path, *, overwrite: bool) -> None:
             f"'{folder}' already holds a run; continue it with --resume, replace it with --overwrite,"
             " or choose another folder with --out"
         )
+    make_folder(folder)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for results, if it is missing; one that cannot be written to is an error now, not later."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -11,6 +11,7 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Play the run to its end; its folder holds the settings and takes the results."""
+    # Imported here because devices download this file too, and have no use for it.
     from covey.deploy.server import serve
 
-    serve(grid, str(context.run_config["folder"]))
+    serve(grid, str(context.run_config["folder"]), str(context.run_config["token"]))

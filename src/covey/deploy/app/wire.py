@@ -64,7 +64,7 @@ def unpack(content: bytes) -> Packet:
             at += size
     except WireError:
         raise
-    except (struct.error, ValueError, KeyError, TypeError) as error:
+    except (struct.error, ValueError, KeyError, TypeError, RecursionError) as error:
         raise WireError(f"the packet is damaged ({error})") from None
     if at != len(content):
         raise WireError(f"the packet has {len(content)} bytes but says {at}")

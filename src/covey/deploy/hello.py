@@ -1,0 +1,99 @@
+"""What devices say about themselves when they are greeted, and whether that fits the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from covey.deploy.app.wire import Packet
+from covey.errors import DeployError
+from covey.learning import build_model, count_weights
+from covey.scenario import Scenario
+from covey.scenario.load import fingerprint
+
+#: Most values of a sample times classes; a device that says more would make the server build a model of that size.
+_MOST_WEIGHTS = 500_000_000
+
+
+@dataclass(frozen=True)
+class Hello:
+    """What is public about a device: samples, the shape of one, classes, weights of its model, and its preparation."""
+
+    samples: int
+    test_samples: int
+    classes: int
+    shape: tuple[int, ...]
+    weights: int
+    fingerprint: str
+
+    @classmethod
+    def read(cls, user: int, packet: Packet, scenario: Scenario) -> Hello:
+        """The hello of a user's device; a `DeployError` names what is wrong with it."""
+        header, data = packet.header, scenario.data
+        limits = {
+            "samples": (data.samples_max, "data.samples_max"),
+            "test_samples": (data.test_samples, "data.test_samples"),
+            "classes": (_MOST_WEIGHTS, ""),
+            "weights": (_MOST_WEIGHTS, ""),
+        }
+        numbers: dict[str, int] = {}
+        for name, (most, key) in limits.items():
+            value = header.get(name)
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+                where = f" ({key} of the scenario)" if key else ""
+                raise DeployError(
+                    f"the device of user {user} says that its number of {name.replace('_', ' ')} is {value!r}; it must"
+                    f" be from 1 to {most}{where}"
+                )
+            numbers[name] = value
+        try:
+            shape = tuple(int(side) for side in str(header.get("shape", "")).split(","))
+        except ValueError:
+            shape = ()
+        if not shape or min(shape) < 1 or math.prod(shape) * numbers["classes"] > _MOST_WEIGHTS:
+            raise DeployError(
+                f"the device of user {user} says that its samples have the shape {header.get('shape')!r}; it must be a"
+                " few whole numbers from 1 with commas between them"
+            )
+        return cls(shape=shape, fingerprint=str(header.get("fingerprint")), **numbers)
+
+
+class Admission:
+    """Who may take part in a run: devices prepared for its scenario and seed that say the same of themselves always."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        self._scenario, self._fingerprint = scenario, f"{fingerprint(scenario)}-{seed}"
+        self._weights = 0
+        self._first: dict[int, Hello] = {}
+
+    def check(self, user: int, packet: Packet) -> Hello:
+        """The hello of a user's device, now or when it comes back; `DeployError` when it does not fit the run."""
+        if packet.header.get("fingerprint") != self._fingerprint:
+            raise DeployError(
+                f"the device of user {user} was prepared for another scenario or seed; give it the folder of the same"
+                " covey deploy prepare as the server"
+            )
+        hello = Hello.read(user, packet, self._scenario)
+        before = self._first.get(user)
+        if before is not None and hello != before:
+            raise DeployError(
+                f"the device of user {user} has other data than before; a run needs the same ones from its start to"
+                " its end"
+            )
+        other, one = next(iter(self._first.items()), (user, hello))
+        if (hello.shape, hello.classes) != (one.shape, one.classes):
+            raise DeployError(
+                f"the device of user {user} has samples of shape {hello.shape} and {hello.classes} classes, that of"
+                f" user {other} {one.shape} and {one.classes}; all must have the same"
+            )
+        if not self._weights:
+            self._weights = count_weights(build_model(self._scenario.model, hello.shape, hello.classes))
+        if hello.weights != self._weights:
+            raise DeployError(f"the model of user {user} has another number of weights; use the same version of covey")
+        self._first[user] = hello
+        return hello
+
+    def check_all(self, hellos: Mapping[int, Packet]) -> dict[int, Hello]:
+        """The hellos of all devices, in the order of users."""
+        return {user: self.check(user, packet) for user, packet in sorted(hellos.items())}

@@ -107,12 +107,16 @@ def clustered_rounds(repeats: int) -> Contest:
 
 
 def environment_steps(users: int, side_m: float, steps: dict[str, int], repeats: int) -> Contest:
-    """One step is one decision for all users of four stations, with movement and rates."""
+    """One step is one decision for all users of four stations, with movement and rates.
+
+    On covey's square few users of mobile-env reach a station, which makes its steps cheap; 200 m is its own default.
+    """
     work = {"stations": 4, "users": users, "side_m": side_m, "rounds": 100, "chosen": min(0.3, 8 / users)}
     found = {
         "covey, one network": Contestant("covey_steps.py", work={"networks": 1, "steps": steps["one"]}),
         "covey, 64 networks": Contestant("covey_steps.py", work={"networks": 64, "steps": steps["many"]}),
-        "mobile-env": Contestant("mobile_env_steps.py", "mobile_env", {"steps": steps["peer"]}),
+        f"mobile-env, {side_m:.0f} m": Contestant("mobile_env_steps.py", "mobile_env", {"steps": steps["peer"]}),
+        "mobile-env, 200 m": Contestant("mobile_env_steps.py", "mobile_env", {"steps": steps["peer"], "side_m": 200.0}),
     }
     return Contest(f"environment steps, 4 stations x {users} users", work, found, repeats, unit="step")
 

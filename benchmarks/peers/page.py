@@ -28,15 +28,10 @@ GOALS = (
     ("flower_12", "Flower", "covey", 3.0, "FedAvg round of 12 clients, against Flower's simulation"),
     ("fedavg_100", "pfl", "covey", 1.8, "FedAvg round of 100 clients, against the fastest way of pfl-research"),
     ("flower_100", "Flower", "covey", 3.0, "FedAvg round of 100 clients, against Flower's simulation"),
-    (
-        "steps_12",
-        "mobile-env",
-        "covey, one network",
-        50.0,
-        "environment step at 12 users, one network, against mobile-env",
-    ),
+    ("steps_12", "mobile-env", "covey, one network", 50.0, "environment step, 12 users, one network"),
     ("steps_12", "mobile-env", "covey, 64 networks", 50.0, "the same, covey's 64 networks side by side"),
-    ("steps_1000", "mobile-env", "covey, one network", 50.0, "environment step at 1,000 users, one network"),
+    ("steps_12", "mobile-env, 200", "covey, 64 networks", 50.0, "the same, mobile-env on its own square"),
+    ("steps_1000", "mobile-env", "covey, one network", 50.0, "environment step, 1,000 users, one network"),
     ("steps_1000", "mobile-env", "covey, 64 networks", 50.0, "the same, covey's 64 networks side by side"),
 )
 
@@ -141,7 +136,7 @@ def duration(seconds: float) -> str:
 
 def draw(results: dict[str, Any]) -> None:
     """Cost over the number of users, on logarithmic axes."""
-    figure, axis = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    figure, axis = plt.subplots(figsize=(9, 4.5), layout="constrained")
     sizes = results["decision_growth"]["sizes"]
     users = [size["users"] for size in sizes]
     for key, label in LABELS.items():
@@ -161,7 +156,7 @@ def draw(results: dict[str, Any]) -> None:
         xscale="log", yscale="log", xlabel="users", ylabel="milliseconds", title="Cost of a round's parts, one core"
     )
     axis.grid(visible=True, which="major", alpha=0.3)
-    axis.legend(fontsize="small", frameon=False)
+    axis.legend(fontsize="small", frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.savefig(PICTURE, dpi=130, metadata={"Software": None})
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import logging
 import os
 import platform
 import signal
@@ -31,7 +33,7 @@ class RayPool:
         # Ray takes processors without a declared accelerator as if there were none; covey computes on processors.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         try:
-            import ray
+            ray: Any = importlib.import_module("ray")
         except ImportError:
             raise ScenarioError("--ray needs Ray, which is not installed; install covey[ray]") from None
         self._ray = ray
@@ -44,7 +46,7 @@ class RayPool:
                 address=address,
                 runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}},
                 log_to_driver=False,
-                logging_level="ERROR",
+                logging_level=logging.ERROR,
                 **options,
             )
         except (OSError, RuntimeError, ValueError) as error:

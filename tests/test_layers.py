@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "covey"
-BASE = {"errors", "names", "seeding", "scenario"}
+BASE = {"errors", "names", "seeding", "scenario", "compiled"}
 ALLOWED: dict[str, set[str]] = {
     "scenario": {"errors"},
     "radio": BASE,
-    "allocation": {"errors"},
+    "allocation": {"errors", "compiled"},
     "learning": BASE,
     "privacy": {"errors", "seeding"},
     "security": {"errors"},

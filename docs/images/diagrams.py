@@ -28,10 +28,11 @@ LAYERS: list[list[tuple[str, str]]] = [
     [("allocation", "blocks and noise"), ("privacy", "costs, ledger, noise")],
     [("security", "masked sums"), ("data", "data sets"), ("theory", "bounds")],
     [("scenario", "what a run is made of"), ("pools", "where work is done")],
-    [("seeding", "all randomness"), ("errors", "one sentence each"), ("names", "of files")],
+    [("compiled", "loops as machine code"), ("seeding", "all randomness")],
+    [("errors", "one sentence each"), ("names", "of files")],
 ]
 #: Rows that belong together, by the last row of each group, and the group's name.
-GROUPS = {3: "shown", 6: "decided by learning", 8: "simulated", 11: "subjects", 13: "basis"}
+GROUPS = {3: "shown", 6: "decided by learning", 8: "simulated", 11: "subjects", 14: "basis"}
 
 #: Number and name of a step, whose work it is (0: users, 1: stations), what is done there in up to two lines, and what
 #: crosses the air before it: a direction (1: to the stations, -1: to the users, 0: nothing) and a word.

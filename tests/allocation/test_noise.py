@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from covey.allocation import leakage, noise_levels, noise_levels_interior_point
+from covey.allocation import leakage, noise_levels, noise_levels_interior_point, noise_of_many
 
 V_MAX = 12.0
 
@@ -163,3 +163,56 @@ def test_nobody_served() -> None:
 def test_wrong_input_is_refused(arguments: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         noise_levels(*arguments)
+
+
+def in_arrays(x: np.ndarray, task: np.ndarray, v_max: float, n_min: float, tasks: int) -> np.ndarray:
+    """The levels of `noise_levels` by whole arrays instead of a loop over users."""
+
+    def sums(values: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
+        return np.bincount(group, weights=values, minlength=count)
+
+    served = np.flatnonzero(task >= 0)
+    size, k = x[served], task[served]
+    inverse, slope = 1.0 / size, 1.0 / np.sqrt(size)
+    floor, cap = n_min**2 * inverse, v_max * sums(size, k, tasks)
+    feasible = n_min**2 * sums(inverse, k, tasks) <= cap * (1.0 + 1e-12)
+    slopes = sums(slope, k, tasks)
+    c = np.divide(cap, slopes, out=np.zeros(tasks), where=slopes > 0)
+    low, count = np.zeros(len(k), dtype=bool), -1
+    while np.count_nonzero(low) != count:
+        count = np.count_nonzero(low)
+        low |= c[k] <= floor / slope
+        both = sums(np.where(low, floor, slope), k + tasks * low, 2 * tasks)
+        np.divide(cap - both[tasks:], both[:tasks], out=c, where=both[:tasks] > 0)
+    std = np.zeros(len(x))
+    std[served] = np.sqrt(np.maximum(floor, np.where(feasible, c, 0.0)[k] * slope) * inverse)
+    return std
+
+
+@given(seed=st.integers(0, 2**32), users=st.integers(1, 30), tasks=st.integers(1, 6), n_min=st.floats(0, 5e3))
+def test_networks_side_by_side_equal_single_ones_bit_by_bit(seed: int, users: int, tasks: int, n_min: float) -> None:
+    rng = np.random.default_rng(seed)
+    x, task = rng.integers(1, 1000, (3, users)), rng.integers(-1, tasks, (3, users))
+    std, leaked = noise_of_many(x, task, V_MAX, n_min, tasks)
+    for network in range(3):
+        alone = noise_levels(x[network], task[network], V_MAX, n_min, tasks)
+        np.testing.assert_array_equal(std[network], alone.std)
+        np.testing.assert_array_equal(std[network], in_arrays(x[network], task[network], V_MAX, n_min, tasks))
+        served = task[network] >= 0
+        assert not leaked[network, ~served].any()
+        np.testing.assert_array_equal(leaked[network, served], 1.0 / (x[network] * alone.std)[served] ** 2)
+
+
+def test_networks_side_by_side_refuse_what_single_ones_refuse() -> None:
+    x, task = np.full((2, 3), 5.0), np.zeros((2, 3), dtype=int)
+    with pytest.raises(ValueError, match=r"same shape \(N, U\)"):
+        noise_of_many(x, task[:, 1:], V_MAX, 1.0, 1)
+    with pytest.raises(ValueError, match="task 0 is beyond"):
+        noise_of_many(x, task, V_MAX, 1.0, 0)
+    with pytest.raises(ValueError, match="v_max"):
+        noise_of_many(x, task, 0.0, 1.0, 1)
+    with pytest.raises(ValueError, match="positive and finite"):
+        noise_of_many(0 * x, task, V_MAX, 1.0, 1)
+    std, leaked = noise_of_many(0 * x, task - 1, V_MAX, 1.0, 1)
+    assert not std.any()
+    assert not leaked.any()

@@ -124,3 +124,24 @@ def test_the_state_holds_identities_distances_and_time(view: View, site: Site) -
     distances = found[:, USERS * TASKS : -1].reshape(2, USERS, STATIONS)
     np.testing.assert_allclose(distances * np.hypot(500, 500), view.distances_m, rtol=1e-6)
     np.testing.assert_allclose(found[:, -1], 6 / site.rounds)
+
+
+def test_eligible_users_are_available_and_have_a_task_of_the_station(view: View, site: Site) -> None:
+    expected = site.capable[:, view.identities].transpose(1, 0, 2) & view.available[:, None, :]
+    np.testing.assert_array_equal(view.eligible(site), expected)
+    assert expected.any()
+    assert not expected.all()
+
+
+@pytest.mark.parametrize("task", [-1, 99])
+def test_tasks_that_no_station_knows_are_refused(view: View, site: Site, task: int) -> None:
+    with pytest.raises(IndexError, match="beyond the last"):
+        replace(view, identities=np.full_like(view.identities, task)).eligible(site)
+
+
+def test_views_that_do_not_fit_together_are_refused(view: View, site: Site) -> None:
+    other = replace(view, identities=view.identities[:, 1:])
+    with pytest.raises(ValueError, match="do not fit together"):
+        other.eligible(site)
+    with pytest.raises(ValueError, match="do not fit together"):
+        features(other, site, "paper")

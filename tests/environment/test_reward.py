@@ -99,3 +99,28 @@ def test_a_round_without_penalty_weight_has_no_penalty() -> None:
     gained = rewards(outcome, samples, Reward(penalty=0.0))
     assert np.all(gained.violators > 0)
     np.testing.assert_array_equal(gained.team, gained.without_penalty)
+
+
+@pytest.mark.parametrize("penalty", PENALTIES)
+def test_rewards_equal_array_arithmetic_bit_by_bit(penalty: Penalty) -> None:
+    for seed in range(5):
+        outcome, samples = played(seed, 0.3)
+        gained = rewards(outcome, samples, WEIGHTS, penalty)
+        losses, priced = samples * outcome.loss / 12, WEIGHTS.leakage_weight * outcome.leakage / 12
+        violators = outcome.violators.sum(axis=1).astype(float)
+        size = penalty_of(violators, WEIGHTS.penalty, penalty)
+        own = outcome.station[:, None, :] == np.arange(4)[None, :, None]
+        nobody = (losses * (outcome.station < 0)).sum(axis=1)
+        by_station = outcome.station_violations / np.maximum(violators, 1.0)[:, None]
+        shares = -np.einsum("nbu,nu->nb", own, losses + priced) - nobody[:, None] / 4 - size[:, None] * by_station
+        np.testing.assert_array_equal(gained.stations, shares)
+        np.testing.assert_array_equal(gained.team, -(losses + priced).sum(axis=1) - size)
+        np.testing.assert_array_equal(gained.cost_before, (samples * outcome.loss_before).sum(axis=1) / 12)
+        np.testing.assert_array_equal(gained.cost, losses.sum(axis=1))
+        np.testing.assert_array_equal(gained.leakage_cost, priced.sum(axis=1))
+
+
+def test_samples_of_other_users_are_refused() -> None:
+    outcome, samples = played(0, 0.3)
+    with pytest.raises(ValueError, match=r"all must be \(N, U\)"):
+        rewards(outcome, samples[:, 1:], WEIGHTS)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import pickle
 from collections import Counter
+from copy import deepcopy
 from dataclasses import fields, replace
 
 import numpy as np
@@ -10,7 +12,11 @@ from covey.allocation import VIOLATION_KINDS
 from covey.association import get_policy
 from covey.environment import Calibration, SurrogateRounds, calibration_for, learning_hash
 from covey.errors import ScenarioError
+from covey.radio import build_mobility, register_mobility
+from covey.radio import mobility as mobility_module
 from covey.scenario import Scenario, load_scenario
+from covey.scenario.schema import Mobility
+from covey.seeding import generator
 from covey.simulation import Simulation, simulate
 
 
@@ -161,3 +167,49 @@ def test_wrong_use_is_explained(quick: Scenario, calibration: Calibration) -> No
         rounds.step(np.zeros((2, 4, 12), dtype=bool))
     with pytest.raises(ValueError, match="1 seeds for 2 networks"):
         rounds.reset([0])
+
+
+class Drift:
+    """A walk that is not drawn first and uses its generator in other ways too."""
+
+    def start(self, positions_m: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return rng.standard_normal((len(positions_m), 3))
+
+    def move(
+        self, positions_m: np.ndarray, memory: np.ndarray, duration_s: float, rng: np.random.Generator
+    ) -> tuple[np.ndarray, np.ndarray]:
+        step_m = rng.spawn(1)[0].normal(0.0, duration_s, positions_m.shape)
+        return np.clip(positions_m + step_m, 0.0, 400.0).astype(np.float32), memory + rng.exponential(size=memory.shape)
+
+
+@pytest.mark.parametrize("model", ["random_walk", "random_waypoint", "static", "drift"])
+def test_every_network_walks_as_its_seed_says(
+    quick: Scenario, calibration: Calibration, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mobility_module, "_MODELS", dict(mobility_module._MODELS))
+    register_mobility("drift", lambda mobility, area_m: Drift())
+    scenario = quick.model_copy(update={"mobility": Mobility(model=model, speed_m_s=20.0)})
+    seeds = [5, 2**40]
+    rounds = SurrogateRounds(scenario, refitted(calibration, scenario), 2)
+    rounds.reset(seeds)
+    walk = build_mobility(scenario.mobility, scenario.network.area_m)
+    where = list(rounds.positions_m[1])
+    memory = [walk.start(users_m, generator(seed, "mobility")) for users_m, seed in zip(where, seeds, strict=True)]
+    for turn in range(1, 4):
+        rounds.step(np.zeros((2, 4, 12), dtype=bool))
+        for index, seed in enumerate(seeds):
+            rng = generator(seed, "mobility", round=turn)
+            where[index], memory[index] = walk.move(where[index], memory[index], scenario.mobility.round_s, rng)
+        np.testing.assert_array_equal(rounds.positions_m[1], where)
+        assert rounds.positions_m[1].dtype == np.float64
+
+
+def test_a_copy_goes_on_as_the_original_does(quick: Scenario, calibration: Calibration) -> None:
+    rounds = SurrogateRounds(quick, calibration)
+    rounds.reset([3])
+    selected = np.random.default_rng(0).random((4, 1, 4, 12)) < 0.2
+    rounds.step(selected[0])
+    copies = [deepcopy(rounds), pickle.loads(pickle.dumps(rounds))]
+    outcomes = [[played.step(one).loss for one in selected[1:]] for played in (*copies, rounds)]
+    for other in outcomes[:2]:
+        np.testing.assert_array_equal(other, outcomes[2])

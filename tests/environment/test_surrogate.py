@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from covey.environment.surrogate import Constants, announced, composition, learn, recursion
+from covey.environment.surrogate import Constants, announced, composition, learn, own_losses, recursion
 
 TASKS, USERS, NETWORKS = 3, 10, 4
 
@@ -143,3 +143,68 @@ def test_users_announce_the_task_that_fits_them_best() -> None:
     offsets = np.zeros((1, 3, 2))
     offsets[0, 2] = [-0.2, 0.3]
     np.testing.assert_array_equal(announced(losses, groups, offsets), [[0, 1, 0]])
+
+
+def test_users_announce_the_least_and_have_the_loss_of_their_task() -> None:
+    rng = np.random.default_rng(3)
+    losses, offsets = rng.uniform(0.2, 3.0, (NETWORKS, TASKS, TASKS)), rng.normal(0.0, 0.5, (NETWORKS, USERS, TASKS))
+    groups = rng.integers(0, TASKS, (NETWORKS, USERS))
+    losses[0], offsets[0] = 1.0, 0.0  # all equal: the first task
+    own = np.take_along_axis(losses, groups[:, :, None], axis=1)
+    tasks = announced(losses, groups, offsets)
+    np.testing.assert_array_equal(tasks, (own + offsets).argmin(axis=2))
+    assert not tasks[0].any()
+    np.testing.assert_array_equal(
+        own_losses(losses, groups, tasks), np.take_along_axis(own, tasks[:, :, None], axis=2)[:, :, 0]
+    )
+
+
+def test_composition_equals_matrix_products_bit_by_bit(arrays: dict[str, np.ndarray]) -> None:
+    every = np.arange(TASKS)[None, :, None]
+    member = (arrays["groups"][:, None, :] == every).astype(float)
+    joined = ((arrays["identities"][:, None, :] == every) & arrays["served"][:, None, :]).astype(float)
+    both = (member * arrays["samples"][:, None, :]) @ joined.transpose(0, 2, 1)
+    total, held = both.sum(axis=1), member @ arrays["samples"][:, :, None].astype(float)
+    noise = (joined @ (arrays["noise_std"] ** 2)[:, :, None])[:, :, 0]
+    with np.errstate(all="ignore"):
+        expected = (
+            1.0 - np.where(total[:, None] > 0, both / total[:, None], 0.0),
+            1.0 - np.where(held > 0, both / held, 0.0),
+            np.broadcast_to(np.where(total > 0, noise / total**2, 0.0)[:, None], both.shape),
+            np.broadcast_to(total[:, None] > 0, both.shape),
+        )
+    for found, right in zip(composition(**arrays, tasks=TASKS), expected, strict=True):
+        np.testing.assert_array_equal(found, right)
+
+
+def test_the_recursion_equals_array_arithmetic_bit_by_bit(constants: Constants) -> None:
+    rng = np.random.default_rng(8)
+    losses = rng.uniform(0.0, 3.5, (NETWORKS, TASKS, TASKS))
+    wrong, missing, noise = rng.uniform(0.0, 1.0, (3, *losses.shape)) * np.array([1.0, 1.0, 0.01])[:, None, None, None]
+    own = np.interp(losses, constants.knots, constants.own)
+    other = constants.other[0] + constants.other[1] * losses
+    mixed = constants.mixed[0] + constants.mixed[1] * losses
+    after = losses + (1.0 - wrong) * (own + wrong * mixed) + wrong * other
+    after += constants.missing * missing**2 + constants.noise * noise
+    expected = np.clip(after, constants.floor, constants.ceiling)
+    assert len(np.unique(expected)) > 10
+    np.testing.assert_array_equal(recursion(constants, losses, wrong, missing, noise), expected)
+
+
+def test_arrays_that_do_not_fit_are_refused(arrays: dict[str, np.ndarray]) -> None:
+    losses, offsets = np.ones((NETWORKS, TASKS, TASKS)), np.zeros((NETWORKS, USERS, TASKS))
+    groups, tasks = arrays["groups"], arrays["identities"]
+    with pytest.raises(ValueError, match="do not fit together"):
+        announced(losses, groups[:, 1:], offsets)
+    with pytest.raises(ValueError, match="do not fit together"):
+        own_losses(losses[1:], groups, tasks)
+    with pytest.raises(ValueError, match="do not fit together"):
+        composition(**arrays | {"served": arrays["served"][:, 1:]}, tasks=TASKS)
+    for wrong in (-1, TASKS):
+        beyond = np.full_like(groups, wrong)
+        with pytest.raises(IndexError, match="beyond the last"):
+            announced(losses, beyond, offsets)
+        with pytest.raises(IndexError, match="beyond the last"):
+            own_losses(losses, groups, beyond)
+        with pytest.raises(IndexError, match="beyond the last"):
+            composition(**arrays | {"groups": beyond}, tasks=TASKS)

@@ -46,6 +46,22 @@ def test_distances() -> None:
     np.testing.assert_allclose(distances(USERS, STATIONS), [[0, 500], [5, np.hypot(297, 396)], [300, 400]])
 
 
+def test_distances_of_many_networks_equal_the_norm_bit_by_bit() -> None:
+    rng = np.random.default_rng(4)
+    users, stations = rng.uniform(0, 500, (5, 7, 2)), rng.uniform(0, 500, (5, 3, 2))
+    users[0, 0] = stations[0, 0]
+    expected = np.linalg.norm(users[:, :, None] - stations[:, None], axis=-1)
+    np.testing.assert_array_equal(distances(users, stations), expected)
+    np.testing.assert_array_equal(distances(users[1], stations), distances(np.stack([users[1]] * 5), stations))
+
+
+@pytest.mark.parametrize("radio", [Radio(), Radio(fading="rayleigh", shadowing_db=6.0)])
+def test_gains_over_known_distances_are_the_gains(radio: Radio) -> None:
+    channel = Channel(radio, 10.0, 3)
+    found = channel.gains_over(distances(USERS, STATIONS), 2)
+    np.testing.assert_array_equal(found, channel.gains(USERS, STATIONS, 2))
+
+
 def test_gains_are_bounded_by_the_smallest_distance() -> None:
     gains = Channel(Radio(path_loss="inverse_square"), 10.0, 0).gains(USERS, STATIONS, 0)
     np.testing.assert_allclose(gains[:2, 0], 1e-2)

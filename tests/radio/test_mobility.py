@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from covey.errors import ScenarioError
-from covey.radio import RandomWalk, RandomWaypoint, Static, build_mobility, register_mobility
+from covey.radio import RandomWalk, RandomWaypoint, Static, build_mobility, moves_in_arrays, register_mobility
 from covey.radio import mobility as mobility_module
 from covey.scenario.schema import Mobility
 
@@ -103,3 +103,33 @@ def test_unknown_model_names_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(mobility_module, "_MODELS", dict(mobility_module._MODELS))
     register_mobility("teleport", lambda mobility, area_m: Static())
     assert isinstance(build_mobility(Mobility(model="teleport"), AREA), Static)
+
+
+@pytest.mark.parametrize("model", ["random_walk", "random_waypoint", "static"])
+def test_networks_move_together_as_each_would_alone(model: str) -> None:
+    mobility = build_mobility(Mobility(model=model, speed_m_s=30.0), AREA)
+    assert moves_in_arrays(mobility)
+    where = np.stack([positions(9, seed) for seed in range(5)])
+    where[0, 0] = AREA
+    memory = np.stack([mobility.start(one, np.random.default_rng(seed)) for seed, one in enumerate(where)])
+    drawn = np.stack([mobility.draw(9, np.random.default_rng([7, seed])) for seed in range(5)])
+    together = mobility.moved(where, memory, drawn, 10.0)
+    alone = [mobility.move(where[seed], memory[seed], 10.0, np.random.default_rng([7, seed])) for seed in range(5)]
+    for index in range(2):
+        np.testing.assert_array_equal(together[index], np.stack([one[index] for one in alone]))
+
+
+def test_models_with_a_move_of_their_own_do_not_move_in_arrays() -> None:
+    class Pause(RandomWalk):
+        def move(self, positions_m, memory, duration_s, rng):  # type: ignore[no-untyped-def]
+            return positions_m, memory
+
+    class Shuttle:
+        def start(self, positions_m: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+            return np.empty((len(positions_m), 0))
+
+        def move(self, positions_m, memory, duration_s, rng):  # type: ignore[no-untyped-def]
+            return positions_m, memory
+
+    assert not moves_in_arrays(Pause(1.0, AREA))
+    assert not moves_in_arrays(Shuttle())

@@ -11,7 +11,7 @@ from covey.allocation.checker import Allocation, CheckReport, Constraint, Proble
 from covey.allocation.exact import ExactSolution, exact_association, exact_blocks
 from covey.allocation.groups import TooLargeError
 from covey.allocation.interior_point import noise_levels_interior_point
-from covey.allocation.noise import NoiseLevels, leakage, noise_levels
+from covey.allocation.noise import NoiseLevels, leakage, noise_levels, noise_of_many
 from covey.allocation.projection import VIOLATION_KINDS, Plan, Plans, project, project_many
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "min_sinr",
     "noise_levels",
     "noise_levels_interior_point",
+    "noise_of_many",
     "project",
     "project_many",
     "sequential_allocation",

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from covey.allocation.arrays import BoolArray, FloatArray, IntArray
-from covey.allocation.compiled import compiled
+from covey.compiled import compiled
 
 
 class PartialPlan(NamedTuple):

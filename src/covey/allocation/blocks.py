@@ -8,6 +8,7 @@ import numpy as np
 
 from covey.allocation import kernels
 from covey.allocation.arrays import BoolArray, FloatArray, IntArray, dense
+from covey.compiled import compiled
 
 #: Every method asks for this much more than the SINR floor, so that no rounding can put a granted link below it.
 _SINR_MARGIN = 1e-9
@@ -77,7 +78,7 @@ def assign_blocks(
             f"gains {gains.shape}, selected {selected.shape} and weights {np.shape(weights)} do not fit together;"
             " they must be (U, B), (B, U) and (U,)"
         )
-    _check(gains, station, np.asarray(weights, dtype=np.float64), blocks, min_sinr)
+    _check(dense(gains, np.float64), station, dense(weights, np.float64), blocks, min_sinr)
     grid = _Grid(power_w * gains, selected, weights, blocks, noise_w, required_sinr(min_sinr))
     sweeps = grid.match(first_station, max_sweeps)
     block = np.full(len(gains), -1, dtype=np.int64)
@@ -102,7 +103,7 @@ def blocks_of_many(
     station: (N, U) station of each user, -1 for none; gains: (N, U, B); weights: (N, U); first_station: (N,), or one
     for all.
     """
-    station, size = dense(station, np.int64), dense(weights, np.float64)
+    station, gains, size = dense(station, np.int64), dense(gains, np.float64), dense(weights, np.float64)
     if gains.shape[:2] != station.shape or gains.ndim != 3 or size.shape != station.shape:
         raise ValueError(
             f"station {station.shape}, gains {gains.shape} and weights {size.shape} do not fit together;"
@@ -113,7 +114,7 @@ def blocks_of_many(
     _check(gains, station, size, blocks, min_sinr)
     return kernels.match_all(
         station,
-        dense(power_w * gains, np.float64),
+        power_w * gains,
         size,
         np.full(len(station), first_station, dtype=np.int64),
         _MAX_SWEEPS,
@@ -158,10 +159,27 @@ class _Grid:
 
 
 def _check(gains: FloatArray, station: IntArray, weights: FloatArray, blocks: int, min_sinr: float) -> None:
-    chosen = weights[station >= 0]
-    if not (np.isfinite(chosen) & (chosen > 0)).all():
+    if not _weights_fit(station.ravel(), weights.ravel()):
         raise ValueError("weights of selected users must be positive and finite; do not select users without weight")
-    if not (np.isfinite(gains) & (gains >= 0)).all():
+    if not _gains_fit(gains.ravel()):
         raise ValueError("gains must be finite and not negative")
     if blocks < 1 or not min_sinr > 0:
         raise ValueError(f"blocks ({blocks}) must be at least 1 and min_sinr ({min_sinr}) positive")
+
+
+@compiled
+def _weights_fit(station: IntArray, weights: FloatArray) -> bool:
+    """Whether all weights of users with a station are positive and finite; both: (U,)."""
+    for i in range(len(station)):  # noqa: SIM110, generators are not compiled
+        if station[i] >= 0 and not 0.0 < weights[i] < np.inf:
+            return False
+    return True
+
+
+@compiled
+def _gains_fit(gains: FloatArray) -> bool:
+    """Whether no gain is negative, infinite or no number."""
+    for gain in gains:  # noqa: SIM110, generators are not compiled
+        if not 0.0 <= gain < np.inf:
+            return False
+    return True

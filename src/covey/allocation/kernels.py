@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from covey.allocation.arrays import BoolArray, FloatArray, IntArray
-from covey.allocation.compiled import compiled
+from covey.compiled import compiled
 
 #: Bonus of the current block, as a share of the largest weight: decides ties and nothing else.
 _KEEP_BONUS = 1e-9

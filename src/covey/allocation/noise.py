@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray
+from covey.allocation.arrays import BoolArray, FloatArray, IntArray, dense
+from covey.compiled import compiled
 
 #: Relative amount by which the floors may exceed the cap before a task counts as infeasible.
 _TOLERANCE = 1e-12
@@ -43,24 +45,22 @@ def noise_levels(
     tight (errata E30): c solves sum_i max(n_min^2 / X_i, c / sqrt(X_i)) = v_max sum_i X_i.
     """
     size, group, count = _validated(samples, task, v_max, n_min, tasks)
-    served = np.flatnonzero(group >= 0)
-    x, k = size[served], group[served]
-    if not (x.min(initial=1.0) > 0 and x.max(initial=1.0) < np.inf):
-        raise ValueError("samples of a served user must be positive and finite; give it task -1 if it has no data")
-    inverse, slope = 1.0 / x, 1.0 / np.sqrt(x)
-    floor = n_min**2 * inverse
-    cap = v_max * _sums(x, k, count)
-    inverses = _sums(inverse, k, count)
-    feasible = n_min**2 * inverses <= cap * (1.0 + _TOLERANCE)
-    c = np.where(feasible, _water_level(floor, slope, k, cap), 0.0)
+    std = np.empty(len(size))
+    return NoiseLevels(std, *_levels(size, group, count, float(v_max), float(n_min**2), std))
 
-    std = np.zeros(len(size))
-    std[served] = np.sqrt(np.maximum(floor, c.take(k) * slope) * inverse)
-    populated = inverses > 0
-    price = np.where(feasible, 0.0, np.inf)
-    np.divide(1.0, c * c, out=price, where=populated & feasible)
-    best_floor = np.sqrt(np.divide(cap, inverses, out=np.full(count, np.inf), where=populated))
-    return NoiseLevels(std, feasible, price, best_floor)
+
+def noise_of_many(
+    samples: FloatArray | IntArray, task: IntArray, v_max: float, n_min: float, tasks: int
+) -> tuple[FloatArray, FloatArray]:
+    """The levels `std` that `noise_levels` gives in each of N networks, and the users' leakage 1 / (X_i std_i)^2.
+
+    samples, task, and both answers: (N, U); leakage is 0 for users that are not served.
+    """
+    size, group = dense(samples, np.float64), dense(task, np.int64)
+    if size.ndim != 2 or group.shape != size.shape:
+        raise ValueError(f"samples {size.shape} and task {group.shape} must be two arrays of the same shape (N, U)")
+    _check(size.ravel(), group.ravel(), v_max, n_min, tasks)
+    return _levels_of_many(size, group, int(tasks), float(v_max), float(n_min**2))
 
 
 def leakage(samples: npt.ArrayLike, std: npt.ArrayLike) -> float:
@@ -69,48 +69,118 @@ def leakage(samples: npt.ArrayLike, std: npt.ArrayLike) -> float:
     return float(np.sum(product[product > 0] ** -2.0))
 
 
-def _water_level(floor: FloatArray, slope: FloatArray, k: IntArray, cap: FloatArray) -> FloatArray:
+@compiled
+def _levels(
+    samples: FloatArray, group: IntArray, tasks: int, v_max: float, n_min_squared: float, std: FloatArray
+) -> tuple[BoolArray, FloatArray, FloatArray]:
+    """The fields of `NoiseLevels` after `std`, which is filled in; samples, group, std: (U,)."""
+    users = len(samples)
+    inverse, floor, slope = np.empty(users), np.empty(users), np.empty(users)
+    cap, inverses = np.zeros(tasks), np.zeros(tasks)
+    for i in range(users):
+        if group[i] >= 0:
+            inverse[i], slope[i] = 1.0 / samples[i], 1.0 / np.sqrt(samples[i])
+            floor[i] = n_min_squared * inverse[i]
+            cap[group[i]] += samples[i]
+            inverses[group[i]] += inverse[i]
+    for task in range(tasks):
+        cap[task] *= v_max
+    c = _water_level(floor, slope, group, cap)
+    feasible = np.empty(tasks, dtype=np.bool_)
+    price, best_floor = np.zeros(tasks), np.empty(tasks)
+    for task in range(tasks):
+        feasible[task] = n_min_squared * inverses[task] <= cap[task] * (1.0 + _TOLERANCE)
+        if not feasible[task]:
+            c[task], price[task] = 0.0, np.inf
+        elif inverses[task] > 0:
+            price[task] = 1.0 / (c[task] * c[task])
+        best_floor[task] = np.sqrt(cap[task] / inverses[task]) if inverses[task] > 0 else np.inf
+    for i in range(users):
+        std[i] = 0.0
+        if group[i] >= 0:
+            std[i] = np.sqrt(max(floor[i], c[group[i]] * slope[i]) * inverse[i])
+    return feasible, price, best_floor
+
+
+@compiled
+def _levels_of_many(
+    samples: FloatArray, group: IntArray, tasks: int, v_max: float, n_min_squared: float
+) -> tuple[FloatArray, FloatArray]:
+    """Noise levels and leakage of N networks; all arrays: (N, U)."""
+    std, leaked = np.empty(samples.shape), np.zeros(samples.shape)
+    for network in range(len(samples)):
+        _levels(samples[network], group[network], tasks, v_max, n_min_squared, std[network])
+        for i in range(samples.shape[1]):
+            if group[network, i] >= 0:
+                product = samples[network, i] * std[network, i]
+                leaked[network, i] = 1.0 / (product * product)
+    return std, leaked
+
+
+@compiled
+def _water_level(floor: FloatArray, slope: FloatArray, group: IntArray, cap: FloatArray) -> FloatArray:
     """For every task the c with sum_i max(floor_i, c slope_i) = cap, (K,), by Newton's method.
 
     The sum is convex and piecewise linear in c. Started where nobody is on the floor, c only falls and users
     only join the floor; each step halves the excess or the slope, so that a handful of steps gives the exact
     root, without sorting and without the digits that differences of running sums lose.
     """
-    tasks = len(cap)
-    turning = floor / slope  # a user is on its floor while c is at most this
-    slopes = _sums(slope, k, tasks)
-    c = np.divide(cap, slopes, out=np.zeros(tasks), where=slopes > 0)
-    low = np.zeros(len(k), dtype=bool)
-    count = 0
-    while True:
-        low |= c.take(k) <= turning
-        if np.count_nonzero(low) == count:
-            return c
-        count = int(np.count_nonzero(low))
-        # One pass for both sums of every task: slopes of the free users, then floors of the others.
-        sums = _sums(np.where(low, floor, slope), k + tasks * low, 2 * tasks)
-        np.divide(cap - sums[tasks:], sums[:tasks], out=c, where=sums[:tasks] > 0)
-
-
-def _sums(values: FloatArray, group: IntArray, count: int) -> FloatArray:
-    return np.asarray(np.bincount(group, weights=values, minlength=count), dtype=np.float64)
+    users, tasks = len(group), len(cap)
+    c, slopes, floors = np.zeros(tasks), np.empty(tasks), np.empty(tasks)
+    low = np.zeros(users, dtype=np.bool_)
+    joined = True
+    while joined:
+        for task in range(tasks):
+            slopes[task] = floors[task] = 0.0  # of the free users, and of the others
+        for i in range(users):
+            if group[i] >= 0 and low[i]:
+                floors[group[i]] += floor[i]
+            elif group[i] >= 0:
+                slopes[group[i]] += slope[i]
+        for task in range(tasks):
+            if slopes[task] > 0:
+                c[task] = (cap[task] - floors[task]) / slopes[task]
+        joined = False
+        for i in range(users):
+            # A user is on its floor while c is at most this.
+            if group[i] >= 0 and not low[i] and c[group[i]] <= floor[i] / slope[i]:
+                low[i] = joined = True
+    return c
 
 
 def _validated(
     samples: npt.ArrayLike, task: npt.ArrayLike, v_max: float, n_min: float, tasks: int | None
 ) -> tuple[FloatArray, IntArray, int]:
-    size = np.asarray(samples, dtype=np.float64)
+    size = dense(samples, np.float64)
     group = np.asarray(task)
     if size.ndim != 1 or group.shape != size.shape:
         raise ValueError(f"samples {size.shape} and task {group.shape} must be two vectors of the same length")
     if group.dtype.kind not in "iu" and group.size:
         raise ValueError(f"task has the type {group.dtype}; give integers, -1 for a user that is not served")
-    group = group.astype(np.int64, copy=False)
-    if not (np.isfinite(v_max) and v_max > 0):
+    group = dense(group, np.int64)
+    count = int(group.max(initial=-1)) + 1 if tasks is None else tasks
+    _check(size, group, v_max, n_min, count)
+    return size, group, count
+
+
+def _check(size: FloatArray, group: IntArray, v_max: float, n_min: float, tasks: int) -> None:
+    if not (math.isfinite(v_max) and v_max > 0):
         raise ValueError(f"v_max is {v_max}; the cap on the noise variance must be positive and finite")
-    if not (np.isfinite(n_min) and n_min >= 0):
+    if not (math.isfinite(n_min) and n_min >= 0):
         raise ValueError(f"n_min is {n_min}; the noise floor must be 0 or more and finite")
-    largest = int(group.max(initial=-1))
-    if tasks is not None and largest >= tasks:
+    usable, largest = _extremes(size, group)
+    if largest >= tasks:
         raise ValueError(f"task {largest} is beyond the last of {tasks} tasks, {tasks - 1}")
-    return size, group, largest + 1 if tasks is None else tasks
+    if not usable:
+        raise ValueError("samples of a served user must be positive and finite; give it task -1 if it has no data")
+
+
+@compiled
+def _extremes(samples: FloatArray, group: IntArray) -> tuple[bool, int]:
+    """Whether all served users have positive, finite numbers of samples, and the largest task; both: (U,)."""
+    usable, largest = True, -1
+    for i in range(len(samples)):
+        if group[i] >= 0:
+            usable &= 0.0 < samples[i] < np.inf
+            largest = max(largest, group[i])
+    return usable, largest

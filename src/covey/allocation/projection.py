@@ -9,7 +9,7 @@ import numpy as np
 
 from covey.allocation.arrays import BoolArray, FloatArray, IntArray, dense
 from covey.allocation.blocks import blocks_of_many
-from covey.allocation.compiled import compiled
+from covey.compiled import compiled
 
 #: Ways in which a selection can break the rules, in the order in which they are projected out (errata E34).
 VIOLATION_KINDS = ("unable", "beyond_blocks", "selected_twice", "no_block", "no_broadcast")
@@ -143,13 +143,12 @@ def project_many(
         first_station=first_station,
     )
     active = _broadcasts(station, block, identities, weights, capable.shape, int(downlink_slots), involved, kinds)
-    # A violation that involves several stations is split equally between them: errata E40.
-    shares = involved / np.maximum(involved.sum(axis=1, keepdims=True), 1)
+    violators, shares = _shares(involved)
     return Plans(
         station=station,
         block=block,
         active=active,
-        violators=np.asarray(involved.any(axis=1)),
+        violators=violators,
         kinds=dict(zip(VIOLATION_KINDS, kinds, strict=True)),
         station_violations=shares.sum(axis=2),
     )
@@ -239,6 +238,27 @@ def _broadcasts(
                 kinds[_NO_BROADCAST, network, i] = involved[network, b, i] = True
                 station[network, i] = block[network, i] = -1
     return active
+
+
+@compiled
+def _shares(involved: BoolArray) -> tuple[BoolArray, FloatArray]:
+    """Who broke any rule, (N, U), and every station's share in it, (N, B, U).
+
+    A violation that involves several stations is split equally between them: errata E40.
+    """
+    networks, stations, users = involved.shape
+    violators = np.zeros((networks, users), dtype=np.bool_)
+    shares = np.zeros(involved.shape)
+    for network in range(networks):
+        for i in range(users):
+            number = 0
+            for b in range(stations):
+                number += involved[network, b, i]
+            violators[network, i] = number > 0
+            for b in range(stations):
+                if involved[network, b, i]:
+                    shares[network, b, i] = 1.0 / number
+    return violators, shares
 
 
 def _check(

@@ -13,6 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.allocation.arrays import dense
+from covey.compiled import compiled
 from covey.environment.site import Floats, Ints, Site, View
 
 FeatureSet = Literal["full", "paper"]
@@ -49,10 +51,22 @@ def features(view: View, site: Site, kind: FeatureSet = "full") -> Features:
 
 def paper_features(view: View, site: Site) -> Features:
     """(N, B, U, K + 1): announced task one-hot, and the station's distance over the area's diagonal."""
-    count, users = view.identities.shape
-    table = np.zeros((count, site.stations, users, site.tasks + 1), dtype=np.float32)
-    table[..., :-1] = (view.identities[..., None] == np.arange(site.tasks))[:, None]
-    table[..., -1] = view.distances_m.transpose(0, 2, 1) / site.diagonal_m
+    identities, distances_m = dense(view.identities, np.int64), dense(view.distances_m, np.float64)
+    return _paper_features(identities, distances_m, site.tasks, site.diagonal_m)
+
+
+@compiled
+def _paper_features(identities: Ints, distances_m: Floats, tasks: int, diagonal_m: float) -> Features:
+    networks, users, stations = distances_m.shape
+    if identities.shape != (networks, users):
+        raise ValueError("identities and distances do not fit together; they must be (N, U) and (N, U, B)")
+    table = np.zeros((networks, stations, users, tasks + 1), dtype=np.float32)
+    for n in range(networks):
+        for b in range(stations):
+            for i in range(users):
+                if 0 <= identities[n, i] < tasks:
+                    table[n, b, i, identities[n, i]] = 1.0
+                table[n, b, i, tasks] = distances_m[n, i, b] / diagonal_m
     return table
 
 

@@ -260,7 +260,8 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Observations and infos of all agents."""
         view, site = self.rounds.view, self.rounds.site
-        seen = features(view, site, self._features)[0].reshape(site.stations, -1).clip(self._low, self._high)
+        seen = features(view, site, self._features)[0].reshape(site.stations, -1)
+        seen = np.minimum(np.maximum(seen, self._low), self._high)
         eligible = view.eligible(site)[0]
         masks: ActionMask = (eligible if self._binary else allowed(eligible, site.blocks)).astype(np.int8)
         observations: dict[str, Any] = {}
@@ -286,9 +287,9 @@ def _numbers(outcome: Outcome, gained: Rewards) -> dict[str, float]:
         "leakage_cost": gained.leakage_cost,
         "served": outcome.served,
         "violators": gained.violators,
-        **{kind: outcome.kinds[kind].sum(axis=1) for kind in VIOLATION_KINDS},
     }
-    return {name: float(value[0]) for name, value in values.items()}
+    kinds = {kind: float(np.count_nonzero(outcome.kinds[kind][0])) for kind in VIOLATION_KINDS}
+    return {name: float(value[0]) for name, value in values.items()} | kinds
 
 
 def _bounds(kind: FeatureSet, site: Site) -> tuple[Features, Features]:

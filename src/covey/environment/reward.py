@@ -8,6 +8,8 @@ from typing import Literal
 
 import numpy as np
 
+from covey.allocation.arrays import dense
+from covey.compiled import compiled
 from covey.environment.site import Bools, Floats, Ints
 from covey.scenario.schema import Reward
 
@@ -70,28 +72,84 @@ def rewards(outcome: Outcome, samples: Ints, weights: Reward, penalty: Penalty =
     leakage of the users it served, an equal part of the losses of users nobody served, and the penalty in
     proportion to the violations charged to it, so that the shares sum to the team reward (errata E40).
     """
-    users = samples.shape[1]
-    losses = samples * outcome.loss / users
-    priced = weights.leakage_weight * outcome.leakage / users
-    without_penalty = -(losses + priced).sum(axis=1)
-    violators = outcome.violators.sum(axis=1).astype(np.float64)
-    size = penalty_of(violators, weights.penalty, penalty)
-    by_station = outcome.station_violations / np.maximum(violators, 1.0)[:, None]
+    shapes = {values.shape for values in (outcome.loss_before, outcome.loss, outcome.leakage, outcome.violators)}
+    if shapes | {outcome.station.shape} != {samples.shape}:
+        raise ValueError(f"samples are {samples.shape} and the outcome's users {shapes}; all must be (N, U)")
     stations = outcome.station_violations.shape[1]
-    own = outcome.station[:, None, :] == np.arange(stations)[None, :, None]
-    nobody = (losses * (outcome.station < 0)).sum(axis=1)
-    shares = -np.einsum("nbu,nu->nb", own, losses + priced) - nobody[:, None] / stations - size[:, None] * by_station
+    parts, own, violators = _parts(
+        dense(samples, np.float64),
+        dense(outcome.loss_before, np.float64),
+        dense(outcome.loss, np.float64),
+        dense(outcome.leakage, np.float64),
+        dense(outcome.station, np.int64),
+        dense(outcome.violators, np.bool_),
+        stations,
+        weights.leakage_weight,
+    )
+    cost_before, cost, leakage_cost, both, nobody = parts.sum(axis=2)
+    size = penalty_of(violators, weights.penalty, penalty)
+    taken = np.einsum("nbu,nu->nb", own, parts[3])
+    shares = _shares(taken, nobody, size, dense(outcome.station_violations, np.float64), violators)
+    without_penalty = -both
     return Rewards(
         team=without_penalty - size,
         without_penalty=without_penalty,
         penalty=size,
         stations=shares,
-        cost_before=(samples * outcome.loss_before).sum(axis=1) / users,
-        cost=losses.sum(axis=1),
-        leakage_cost=priced.sum(axis=1),
+        cost_before=cost_before / samples.shape[1],
+        cost=cost,
+        leakage_cost=leakage_cost,
         violators=violators,
         station_violations=outcome.station_violations,
     )
+
+
+@compiled
+def _parts(
+    samples: Floats,
+    loss_before: Floats,
+    loss: Floats,
+    leakage: Floats,
+    station: Ints,
+    violators: Bools,
+    stations: int,
+    leakage_weight: float,
+) -> tuple[Floats, Bools, Floats]:
+    """What rewards are summed from, (5, N, U); who is served by whom, (N, B, U); the number of violators, (N,).
+
+    Every user's losses before the round, not yet per user; its losses and priced leakage, per user; these two
+    together; and the losses of users that nobody served.
+    """
+    networks, users = samples.shape
+    parts, own = np.zeros((5, networks, users)), np.zeros((networks, stations, users), dtype=np.bool_)
+    number = np.zeros(networks)
+    for n in range(networks):
+        for i in range(users):
+            cost = samples[n, i] * loss[n, i] / users
+            priced = leakage_weight * leakage[n, i] / users
+            parts[0, n, i] = samples[n, i] * loss_before[n, i]
+            parts[1, n, i] = cost
+            parts[2, n, i] = priced
+            parts[3, n, i] = cost + priced
+            if station[n, i] < 0:
+                parts[4, n, i] = cost
+            elif station[n, i] < stations:
+                own[n, station[n, i], i] = True
+            number[n] += violators[n, i]
+    return parts, own, number
+
+
+@compiled
+def _shares(taken: Floats, nobody: Floats, size: Floats, violations: Floats, violators: Floats) -> Floats:
+    """The stations' shares (N, B), from the losses and leakage that each took on and its violations, (N, B), and
+    from the losses of users that nobody served, the penalty and the violators, (N,)."""
+    networks, stations = taken.shape
+    shares = np.empty((networks, stations))
+    for n in range(networks):
+        for b in range(stations):
+            share = violations[n, b] / max(violators[n], 1.0)
+            shares[n, b] = -taken[n, b] - nobody[n] / stations - size[n] * share
+    return shares
 
 
 def penalty_of(violators: Floats, unit: float, penalty: Penalty) -> Floats:

@@ -8,14 +8,15 @@ from typing import Protocol
 
 import numpy as np
 
-from covey.allocation import noise_levels, project_many
+from covey.allocation import noise_of_many, project_many
 from covey.data.partitions import draw_groups, draw_sizes
 from covey.environment.calibration import Calibration
 from covey.environment.reward import Outcome
 from covey.environment.site import Bools, Floats, Ints, Site, View, site_of
-from covey.environment.surrogate import announced, learn
+from covey.environment.streams import Streams
+from covey.environment.surrogate import announced, learn, own_losses
 from covey.learning import random_identities
-from covey.radio import Channel, build_mobility, distances, place
+from covey.radio import Channel, build_mobility, distances, moves_in_arrays, place
 from covey.scenario import Scenario
 from covey.scenario.schema import Reward
 from covey.seeding import generator
@@ -62,9 +63,10 @@ class _Layouts:
     """What the seeds of N networks determine."""
 
     seeds: list[int]
+    streams: Streams
     stations_m: Floats
     users_m: Floats
-    memory: list[Floats]
+    memory: Floats
     samples: Ints
     groups: Ints
     channels: list[Channel]
@@ -101,27 +103,28 @@ class SurrogateRounds:
         """Start one network per seed."""
         if len(seeds) != self.count:
             raise ValueError(f"{len(seeds)} seeds for {self.count} networks; give one seed for each")
-        scenario, network = self.scenario, self.scenario.network
+        scenario, network, constants = self.scenario, self.scenario.network, self._constants
+        streams = Streams(seeds)
         places = [place(network, seed) for seed in seeds]
         self._layouts = _Layouts(
             seeds=list(seeds),
+            streams=streams,
             stations_m=np.stack([stations_m for stations_m, _ in places]),
             users_m=np.stack([users_m for _, users_m in places]),
-            memory=[
-                self._mobility.start(users_m, generator(seed, "mobility"))
-                for (_, users_m), seed in zip(places, seeds, strict=True)
-            ],
+            memory=np.stack(
+                [
+                    self._mobility.start(users_m, rng)
+                    for (_, users_m), rng in zip(places, self._walks(streams, seeds, 0), strict=True)
+                ]
+            ),
             samples=np.stack([draw_sizes(scenario.data, network.users, seed) for seed in seeds]),
             groups=np.stack([draw_groups(network.users, network.tasks, seed) for seed in seeds]),
             channels=[Channel(scenario.radio, network.min_distance_m, seed) for seed in seeds],
-            offsets=np.stack([self._draw(seed, network.users, 0.0, self._constants.offset_std) for seed in seeds]),
+            offsets=self._draw(streams, 0, network.users, 0.0, constants.offset_std),
         )
         self._round, self._last = 0, None
-        constants = self._constants
         # Streams of users and of models are apart, so that more users do not change the models.
-        self._losses = np.stack(
-            [self._draw(seed, network.tasks, constants.start, constants.start_std, models=1) for seed in seeds]
-        )
+        self._losses = np.maximum(self._draw(streams, 1, network.tasks, constants.start, constants.start_std), 0.0)
         self._view: View | None = None
         self._view = self._look()
         return self._view
@@ -164,11 +167,11 @@ class SurrogateRounds:
             power_w=site.power_w,
             noise_w=site.noise_w,
             min_sinr=site.min_sinr,
-            first_station=np.full(self.count, self._round % site.stations),
+            first_station=self._round % site.stations,
         )
         served = plans.station >= 0
         noise_std, leakage = self._noise(view.identities, view.samples, served)
-        before = self._user_losses(view)
+        before = own_losses(self._losses, layouts.groups, view.identities)
         self._last = _Step(view, self._losses, served)
         self._losses = learn(
             self._constants,
@@ -188,7 +191,7 @@ class SurrogateRounds:
             station_violations=plans.station_violations,
             noise_std=noise_std,
             loss_before=before,
-            loss=self._user_losses(view),
+            loss=own_losses(self._losses, layouts.groups, view.identities),
             leakage=leakage,
         )
         self._round += 1
@@ -224,7 +227,9 @@ class SurrogateRounds:
         errors = self._judgement(layouts)[rows]
         following = groups if self._oracle else announced(after, groups, layouts.offsets[rows] + errors)
         users, left = served.shape[1], self.site.rounds - view.round - 1
-        cost, next_cost = (_cost(after, groups, tasks, samples) / users for tasks in (identities, following))
+        cost, next_cost = (
+            (samples * own_losses(after, groups, tasks)).sum(axis=1) / users for tasks in (identities, following)
+        )
         return np.asarray(-cost - left * next_cost - weights.leakage_weight * leakage.sum(axis=1) / users)
 
     def _started(self) -> _Layouts:
@@ -233,74 +238,69 @@ class SurrogateRounds:
         return self._layouts
 
     def _noise(self, identities: Ints, samples: Ints, served: Bools) -> tuple[Floats, Floats]:
-        """Noise levels and leakage, (M, U) each; the tasks of all networks are solved as one problem."""
-        privacy, tasks, count = self.scenario.privacy, self.site.tasks, len(served)
+        """Noise levels and leakage, (M, U) each."""
+        privacy = self.scenario.privacy
         if privacy.noise == "off":
             return np.zeros(served.shape), np.zeros(served.shape)
-        task = np.where(served, identities + tasks * np.arange(count)[:, None], -1)
-        levels = noise_levels(samples.ravel(), task.ravel(), privacy.v_max, privacy.n_min, tasks=tasks * count)
-        std = levels.std.reshape(served.shape)
-        leakage = np.divide(1.0, (samples * std) ** 2, out=np.zeros(served.shape), where=served)
-        return std, leakage
+        task = np.where(served, identities, -1)
+        return noise_of_many(samples, task, privacy.v_max, privacy.n_min, self.site.tasks)
 
-    def _user_losses(self, view: View) -> Floats:
-        """(N, U) loss of each user on its announced task's model."""
-        own = np.take_along_axis(self._losses, self._started().groups[:, :, None], axis=1)
-        return np.asarray(np.take_along_axis(own, view.identities[:, :, None], axis=2)[:, :, 0])
+    def _draw(self, streams: Streams, stream: int, rows: int, mean: float, std: float, round: int = 0) -> Floats:
+        """(N, rows, K) normal numbers, from each network's surrogate stream of this number."""
+        shape = (rows, self.site.tasks)
+        drawn_from = streams.generators("surrogate", user=stream, round=round)
+        return np.concatenate([rng.normal(mean, std, shape) for rng in drawn_from]).reshape(-1, *shape)
 
-    def _draw(self, seed: int, rows: int, mean: float, std: float, models: int = 0) -> Floats:
-        """(rows, K) normal numbers of a network; losses are not negative."""
-        drawn = generator(seed, "surrogate", user=models).normal(mean, std, (rows, self.scenario.network.tasks))
-        return np.maximum(drawn, 0.0) if models else drawn
-
-    def _gains(self, layouts: _Layouts) -> Floats:
+    def _gains(self, layouts: _Layouts, distance_m: Floats) -> Floats:
         """(N, U, B) linear power gains in this round."""
         radio = self.scenario.radio
         if radio.fading == "none" and radio.shadowing_db == 0:
             # Nothing is drawn, so that one channel serves all networks at once.
-            return layouts.channels[0].gains(layouts.users_m, layouts.stations_m, self._round)
-        networks = zip(layouts.users_m, layouts.stations_m, layouts.channels, strict=True)
-        return np.stack([channel.gains(users_m, stations_m, self._round) for users_m, stations_m, channel in networks])
+            return layouts.channels[0].gains_over(distance_m, self._round)
+        networks = zip(layouts.channels, distance_m, strict=True)
+        return np.stack([channel.gains_over(apart_m, self._round) for channel, apart_m in networks])
 
     def _judgement(self, layouts: _Layouts) -> Floats:
         """(N, U, K): errors with which users compare their losses in this round."""
-        shape, std = (layouts.groups.shape[1], self.scenario.network.tasks), self._constants.judgement_std
-        streams = (generator(seed, "surrogate", user=2, round=self._round) for seed in layouts.seeds)
-        return np.stack([rng.normal(0.0, std, shape) for rng in streams])
+        std = self._constants.judgement_std
+        return self._draw(layouts.streams, 2, self.site.users, 0.0, std, self._round)
+
+    def _walks(self, streams: Streams, seeds: Sequence[int], round: int) -> list[np.random.Generator]:
+        """What each network's walk is drawn from in this round."""
+        if moves_in_arrays(self._mobility):
+            return streams.generators("mobility", round=round)
+        # Models from elsewhere may do more with a generator than draw from it.
+        return [generator(seed, "mobility", round=round) for seed in seeds]
 
     def _move(self) -> None:
-        layouts, step_s = self._started(), self.scenario.mobility.round_s
-        users_m = layouts.users_m.copy()
-        for index, seed in enumerate(layouts.seeds):
-            rng = generator(seed, "mobility", round=self._round)
-            users_m[index], layouts.memory[index] = self._mobility.move(
-                layouts.users_m[index], layouts.memory[index], step_s, rng
-            )
-        layouts.users_m = users_m
+        layouts, model, step_s = self._started(), self._mobility, self.scenario.mobility.round_s
+        walks = self._walks(layouts.streams, layouts.seeds, self._round)
+        if moves_in_arrays(model):
+            drawn = np.concatenate([model.draw(self.site.users, rng) for rng in walks])
+            drawn = drawn.reshape(self.count, self.site.users, -1)
+            layouts.users_m, layouts.memory = model.moved(layouts.users_m, layouts.memory, drawn, step_s)
+            return
+        networks = zip(layouts.users_m, layouts.memory, walks, strict=True)
+        moved = [model.move(users_m, memory, step_s, rng) for users_m, memory, rng in networks]
+        layouts.users_m = np.array([users_m for users_m, _ in moved], dtype=np.float64)
+        layouts.memory = np.stack([memory for _, memory in moved])
 
     def _look(self) -> View:
         layouts, network = self._started(), self.scenario.network
         if self._oracle:
             identities = layouts.groups
         elif self._round == 0:
-            identities = np.stack(
-                [random_identities(network.users, network.tasks, generator(seed, "identity")) for seed in layouts.seeds]
-            )
+            drawn_from = layouts.streams.generators("identity")
+            identities = np.stack([random_identities(network.users, network.tasks, rng) for rng in drawn_from])
         else:
             identities = announced(self._losses, layouts.groups, layouts.offsets + self._judgement(layouts))
-        last = self._view
+        last, distance_m = self._view, distances(layouts.users_m, layouts.stations_m)
         return View(
             round=self._round,
             identities=identities,
-            distances_m=distances(layouts.users_m, layouts.stations_m),
-            gains=self._gains(layouts),
+            distances_m=distance_m,
+            gains=self._gains(layouts, distance_m),
             samples=layouts.samples,
             available=np.ones(identities.shape, dtype=bool),
             kept=np.zeros(identities.shape, dtype=bool) if last is None else last.identities == identities,
         )
-
-
-def _cost(losses: Floats, groups: Ints, tasks: Ints, samples: Ints) -> Floats:
-    """(M,) losses summed over all samples, from losses (M, G, K) and users' groups, tasks and samples (M, U)."""
-    own = np.take_along_axis(losses, groups[:, :, None], axis=1)
-    return np.asarray((samples * np.take_along_axis(own, tasks[:, :, None], axis=2)[:, :, 0]).sum(axis=1))

@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.allocation import min_sinr
+from covey.allocation.arrays import dense
 from covey.association import Observation
+from covey.compiled import compiled
 from covey.errors import ScenarioError
 from covey.radio import dbm_to_w, downlink_slots
 from covey.scenario import Scenario
@@ -94,7 +96,9 @@ class View:
 
     def eligible(self, site: Site) -> Bools:
         """(N, B, U): users that are available and whose task the station can run."""
-        return np.asarray(site.capable[:, self.identities].transpose(1, 0, 2) & self.available[:, None, :])
+        return _eligible(
+            dense(site.capable, np.bool_), dense(self.identities, np.int64), dense(self.available, np.bool_)
+        )
 
     def owned(self, site: Site) -> Bools:
         """(N, B, U): eligible users whose task belongs to the station in this round.
@@ -128,3 +132,21 @@ class View:
             available=self.available[index],
             kept=self.kept[index],
         )
+
+
+@compiled
+def _eligible(capable: Bools, identities: Ints, available: Bools) -> Bools:
+    """(N, B, U), from capable: (B, K), identities and available: (N, U)."""
+    networks, users = identities.shape
+    stations, tasks = capable.shape
+    if available.shape != identities.shape:
+        raise ValueError("identities and available do not fit together; both must be (N, U)")
+    found = np.empty((networks, stations, users), dtype=np.bool_)
+    for n in range(networks):
+        for b in range(stations):
+            for i in range(users):
+                task = identities[n, i]
+                if not 0 <= task < tasks:
+                    raise IndexError("a user's task is beyond the last; number them from 0")
+                found[n, b, i] = available[n, i] and capable[b, task]
+    return found

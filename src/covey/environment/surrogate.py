@@ -22,6 +22,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from covey.allocation.arrays import dense
+from covey.compiled import compiled
 from covey.environment.site import Bools, Floats, Ints
 
 
@@ -61,18 +63,81 @@ class Constants:
 
 def announced(losses: Floats, groups: Ints, offsets: Floats) -> Ints:
     """(N, U): the task whose model fits each user best; losses: (N, G, K), groups: (N, U), offsets: (N, U, K)."""
-    own = np.take_along_axis(losses, groups[:, :, None], axis=1)
-    return np.asarray((own + offsets).argmin(axis=2))
+    return _announced(dense(losses, np.float64), dense(groups, np.int64), dense(offsets, np.float64))
+
+
+@compiled
+def _announced(losses: Floats, groups: Ints, offsets: Floats) -> Ints:
+    networks, users, tasks = offsets.shape
+    if groups.shape != (networks, users) or losses.shape[0] != networks or losses.shape[2] != tasks:
+        raise ValueError("losses, groups and offsets do not fit together; they must be (N, G, K), (N, U) and (N, U, K)")
+    found = np.zeros((networks, users), dtype=np.int64)
+    for n in range(networks):
+        for i in range(users):
+            if not 0 <= groups[n, i] < losses.shape[1]:
+                raise IndexError("a user's group is beyond the last; number them from 0")
+            least = np.inf
+            for task in range(tasks):
+                seems = losses[n, groups[n, i], task] + offsets[n, i, task]
+                if seems < least:
+                    least, found[n, i] = seems, task
+    return found
+
+
+def own_losses(losses: Floats, groups: Ints, tasks: Ints) -> Floats:
+    """(N, U): the loss of each user on the model of its task; losses: (N, G, K), groups, tasks: (N, U)."""
+    return _own_losses(dense(losses, np.float64), dense(groups, np.int64), dense(tasks, np.int64))
+
+
+@compiled
+def _own_losses(losses: Floats, groups: Ints, tasks: Ints) -> Floats:
+    networks, users = groups.shape
+    if tasks.shape != groups.shape or len(losses) != networks:
+        raise ValueError("losses, groups and tasks do not fit together; they must be (N, G, K), (N, U) and (N, U)")
+    found = np.empty((networks, users))
+    for n in range(networks):
+        for i in range(users):
+            if not (0 <= groups[n, i] < losses.shape[1] and 0 <= tasks[n, i] < losses.shape[2]):
+                raise IndexError("a user's group or task is beyond the last; number them from 0")
+            found[n, i] = losses[n, groups[n, i], tasks[n, i]]
+    return found
 
 
 def recursion(constants: Constants, losses: Floats, wrong: Floats, missing: Floats, noise: Floats) -> Floats:
     """Losses after one served round; all arrays have the same shape, `noise` is sum std^2 / N^2 over served users."""
     own = np.interp(losses, constants.knots, constants.own)
-    other = constants.other[0] + constants.other[1] * losses
-    mixed = constants.mixed[0] + constants.mixed[1] * losses
-    after = losses + (1.0 - wrong) * (own + wrong * mixed) + wrong * other
-    after += constants.missing * missing**2 + constants.noise * noise
-    return np.clip(after, constants.floor, constants.ceiling)
+    weights = (*constants.other, *constants.mixed, constants.missing, constants.noise)
+    after = _recursion(
+        dense(losses, np.float64).ravel(),
+        dense(own, np.float64).ravel(),
+        dense(wrong, np.float64).ravel(),
+        dense(missing, np.float64).ravel(),
+        dense(noise, np.float64).ravel(),
+        tuple(map(float, weights)),
+        (float(constants.floor), float(constants.ceiling)),
+    )
+    return after.reshape(losses.shape)
+
+
+@compiled
+def _recursion(
+    losses: Floats,
+    own: Floats,
+    wrong: Floats,
+    missing: Floats,
+    noise: Floats,
+    weights: tuple[float, ...],
+    limits: tuple[float, float],
+) -> Floats:
+    """`recursion` in one pass, from what the own samples change; all arrays: (M,)."""
+    other, other_slope, mixed, mixed_slope, missing_weight, noise_weight = weights
+    after = np.empty(len(losses))
+    for m in range(len(losses)):
+        loss, w = losses[m], wrong[m]
+        changed = loss + (1.0 - w) * (own[m] + w * (mixed + mixed_slope * loss)) + w * (other + other_slope * loss)
+        changed += missing_weight * (missing[m] * missing[m]) + noise_weight * noise[m]
+        after[m] = min(max(changed, limits[0]), limits[1])
+    return after
 
 
 def learn(
@@ -98,16 +163,54 @@ def composition(
 ) -> tuple[Floats, Floats, Floats, Bools]:
     """What trained every model, seen from every group, (N, G, K) each: the share of other groups, the share of the
     group's own samples that is missing, the noise of the mean update, and whether anybody trained it at all."""
-    every = np.arange(tasks)
-    member = (groups[:, None, :] == every[None, :, None]).astype(np.float64)  # (N, G, U)
-    joined = ((identities[:, None, :] == every[None, :, None]) & served[:, None, :]).astype(np.float64)  # (N, K, U)
-    weight = samples.astype(np.float64)
-    both = (member * weight[:, None, :]) @ joined.transpose(0, 2, 1)  # (N, G, K)
-    total = both.sum(axis=1)  # (N, K)
-    held = member @ weight[:, :, None]  # (N, G, 1)
-    noise = (joined @ (noise_std**2)[:, :, None])[:, :, 0]
-    noise = np.divide(noise, total**2, out=np.zeros_like(noise), where=total > 0)
-    share = np.divide(both, total[:, None, :], out=np.zeros_like(both), where=total[:, None, :] > 0)
-    lacking = 1.0 - np.divide(both, held, out=np.zeros_like(both), where=held > 0)
-    shape = both.shape
-    return 1.0 - share, lacking, np.broadcast_to(noise[:, None, :], shape), np.broadcast_to(total[:, None] > 0, shape)
+    joined, total, wrong, lacking, trained = _shares(
+        dense(groups, np.int64), dense(identities, np.int64), dense(samples, np.float64), dense(served, np.bool_), tasks
+    )
+    noise = joined @ (noise_std**2)[:, :, None]  # (N, K, 1)
+    return wrong, lacking, _per_sample(noise, total), trained
+
+
+@compiled
+def _shares(
+    groups: Ints, identities: Ints, samples: Floats, served: Bools, tasks: int
+) -> tuple[Floats, Floats, Floats, Floats, Bools]:
+    """Who joined, (N, K, U) of 0 and 1, the samples that joined, (N, K), and the answers of `composition` but noise."""
+    networks, users = groups.shape
+    if not groups.shape == identities.shape == samples.shape == served.shape:
+        raise ValueError("groups, identities, samples and served do not fit together; all must be (N, U)")
+    joined, total = np.zeros((networks, tasks, users)), np.zeros((networks, tasks))
+    wrong, lacking = np.ones((networks, tasks, tasks)), np.ones((networks, tasks, tasks))
+    trained = np.zeros((networks, tasks, tasks), dtype=np.bool_)
+    both, held = np.empty((tasks, tasks)), np.empty(tasks)
+    for n in range(networks):
+        both[:] = 0.0
+        held[:] = 0.0
+        for i in range(users):
+            group, task = groups[n, i], identities[n, i]
+            if not 0 <= group < tasks:
+                raise IndexError("a user's group is beyond the last; number them from 0")
+            held[group] += samples[n, i]
+            if served[n, i] and 0 <= task < tasks:
+                joined[n, task, i] = 1.0
+                total[n, task] += samples[n, i]
+                both[group, task] += samples[n, i]
+        for group in range(tasks):
+            for task in range(tasks):
+                if total[n, task] > 0:
+                    trained[n, group, task] = True
+                    wrong[n, group, task] = 1.0 - both[group, task] / total[n, task]
+                if held[group] > 0:
+                    lacking[n, group, task] = 1.0 - both[group, task] / held[group]
+    return joined, total, wrong, lacking, trained
+
+
+@compiled
+def _per_sample(noise: Floats, total: Floats) -> Floats:
+    """(N, G, K) noise of the mean update, the same for all groups, from its sum (N, K, 1) and the samples (N, K)."""
+    networks, tasks = total.shape
+    mean = np.zeros((networks, tasks, tasks))
+    for n in range(networks):
+        for task in range(tasks):
+            if total[n, task] > 0:
+                mean[n, :, task] = noise[n, task, 0] / (total[n, task] * total[n, task])
+    return mean

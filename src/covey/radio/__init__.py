@@ -13,11 +13,13 @@ from covey.radio.links import (
     uplink_times,
 )
 from covey.radio.mobility import (
+    DrawnMobility,
     MobilityModel,
     RandomWalk,
     RandomWaypoint,
     Static,
     build_mobility,
+    moves_in_arrays,
     register_mobility,
 )
 from covey.radio.placement import place
@@ -26,6 +28,7 @@ from covey.radio.trace import HookChannel, TraceChannel, TraceMobility, channel_
 __all__ = [
     "Channel",
     "ChannelModel",
+    "DrawnMobility",
     "HookChannel",
     "MobilityModel",
     "Overhead",
@@ -44,6 +47,7 @@ __all__ = [
     "dbm_to_w",
     "distances",
     "downlink_slots",
+    "moves_in_arrays",
     "overhead",
     "place",
     "read_trace",

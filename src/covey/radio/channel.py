@@ -69,8 +69,8 @@ def build_path_loss(radio: Radio) -> PathLoss:
 
 def distances(users_m: FloatArray, stations_m: FloatArray) -> FloatArray:
     """Distance of every user to every station in metres, (..., U, B), from positions (..., U, 2) and (..., B, 2)."""
-    way_m = users_m[..., :, None, :] - stations_m[..., None, :, :]
-    return np.asarray(np.linalg.norm(way_m, axis=-1), dtype=np.float64)
+    squared = (users_m[..., :, None, :] - stations_m[..., None, :, :]) ** 2
+    return np.asarray(np.sqrt(squared[..., 0] + squared[..., 1]), dtype=np.float64)
 
 
 class ChannelModel(Protocol):
@@ -97,7 +97,10 @@ class Channel:
 
     def gains(self, users_m: FloatArray, stations_m: FloatArray, round: int) -> FloatArray:
         """Linear power gains (U, B) in this round, from positions in metres, (U, 2) and (B, 2)."""
-        distance_m = distances(users_m, stations_m)
+        return self.gains_over(distances(users_m, stations_m), round)
+
+    def gains_over(self, distance_m: FloatArray, round: int) -> FloatArray:
+        """Linear power gains (U, B) in this round over these distances in metres, (U, B)."""
         loss_db = self._path_loss(np.maximum(distance_m, self._min_distance_m))
         if self._radio.shadowing_db > 0:
             # Drawn afresh from the same stream: the same link keeps its value without any stored state.

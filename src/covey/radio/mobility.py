@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 import numpy as np
 
@@ -29,30 +30,63 @@ class MobilityModel(Protocol):
         ...
 
 
+class DrawnMobility(ABC):
+    """A mobility model that draws first and then moves, so that many networks can move at once, in arrays."""
+
+    @abstractmethod
+    def start(self, positions_m: FloatArray, rng: np.random.Generator) -> FloatArray:
+        """The model's memory at the start, (U, m); m may be 0."""
+
+    @abstractmethod
+    def draw(self, users: int, rng: np.random.Generator) -> FloatArray:
+        """All random numbers of one network's move, (U, d); d may be 0."""
+
+    @abstractmethod
+    def moved(
+        self, positions_m: FloatArray, memory: FloatArray, drawn: FloatArray, duration_s: float
+    ) -> tuple[FloatArray, FloatArray]:
+        """Positions (..., U, 2) and memory (..., U, m) after `duration_s` seconds; drawn: (..., U, d), by `draw`."""
+
+    def move(
+        self, positions_m: FloatArray, memory: FloatArray, duration_s: float, rng: np.random.Generator
+    ) -> tuple[FloatArray, FloatArray]:
+        """Positions (U, 2) in metres and memory (U, m) after `duration_s` seconds."""
+        return self.moved(positions_m, memory, self.draw(len(positions_m), rng), duration_s)
+
+
+def moves_in_arrays(model: MobilityModel) -> TypeGuard[DrawnMobility]:
+    """Whether the model draws first and then moves, without a `move` of its own that does something else."""
+    return isinstance(model, DrawnMobility) and type(model).move is DrawnMobility.move
+
+
 def reflect(positions_m: FloatArray, area_m: Area) -> FloatArray:
-    """Positions (U, 2) folded back into the area, as if its borders were mirrors."""
+    """Positions (..., U, 2) folded back into the area, as if its borders were mirrors."""
     size = np.asarray(area_m, dtype=np.float64)
     folded = size - np.abs(size - np.mod(positions_m, 2 * size))
-    return np.clip(folded, 0.0, size)
+    return np.asarray(np.minimum(np.maximum(folded, 0.0), size))
 
 
 @dataclass(frozen=True)
-class Static:
+class Static(DrawnMobility):
     """Users stay where they are."""
 
     def start(self, positions_m: FloatArray, rng: np.random.Generator) -> FloatArray:
         """No memory: (U, 0)."""
         return np.empty((len(positions_m), 0))
 
-    def move(
-        self, positions_m: FloatArray, memory: FloatArray, duration_s: float, rng: np.random.Generator
+    def draw(self, users: int, rng: np.random.Generator) -> FloatArray:
+        """Nothing: (U, 0)."""
+        return np.empty((users, 0))
+
+    def moved(
+        self, positions_m: FloatArray, memory: FloatArray, drawn: FloatArray, duration_s: float
     ) -> tuple[FloatArray, FloatArray]:
         """The same positions."""
         return positions_m.copy(), memory
 
 
 @dataclass(frozen=True)
-class RandomWalk:
+class RandomWalk(DrawnMobility):
     """Every round a new random heading at constant speed, reflected at the borders of the area."""
 
     speed_m_s: float
@@ -62,17 +96,20 @@ class RandomWalk:
         """No memory: (U, 0)."""
         return np.empty((len(positions_m), 0))
 
-    def move(
-        self, positions_m: FloatArray, memory: FloatArray, duration_s: float, rng: np.random.Generator
+    def draw(self, users: int, rng: np.random.Generator) -> FloatArray:
+        """The headings in radians, (U, 1)."""
+        return rng.uniform(0.0, 2 * np.pi, (users, 1))
+
+    def moved(
+        self, positions_m: FloatArray, memory: FloatArray, drawn: FloatArray, duration_s: float
     ) -> tuple[FloatArray, FloatArray]:
         """Positions after one straight step of `speed * duration_s` metres."""
-        heading = rng.uniform(0.0, 2 * np.pi, len(positions_m))
-        step_m = self.speed_m_s * duration_s * np.column_stack((np.cos(heading), np.sin(heading)))
+        step_m = self.speed_m_s * duration_s * np.concatenate((np.cos(drawn), np.sin(drawn)), axis=-1)
         return reflect(positions_m + step_m, self.area_m), memory
 
 
 @dataclass(frozen=True)
-class RandomWaypoint:
+class RandomWaypoint(DrawnMobility):
     """Users head for a random point; whoever arrives rests there until the round ends and then picks the next one."""
 
     speed_m_s: float
@@ -82,19 +119,21 @@ class RandomWaypoint:
         """The first targets, (U, 2) in metres."""
         return rng.uniform(0.0, self.area_m, (len(positions_m), 2))
 
-    def move(
-        self, positions_m: FloatArray, memory: FloatArray, duration_s: float, rng: np.random.Generator
+    def draw(self, users: int, rng: np.random.Generator) -> FloatArray:
+        """New targets, (U, 2) in metres; for everybody, so that one arrival does not shift the others' numbers."""
+        return rng.uniform(0.0, self.area_m, (users, 2))
+
+    def moved(
+        self, positions_m: FloatArray, memory: FloatArray, drawn: FloatArray, duration_s: float
     ) -> tuple[FloatArray, FloatArray]:
         """Positions on the way to the targets, and the targets of the next round."""
         way_m = memory - positions_m
-        left_m = np.linalg.norm(way_m, axis=1)
+        left_m = np.linalg.norm(way_m, axis=-1, keepdims=True)
         reach_m = self.speed_m_s * duration_s
         arrived = left_m <= reach_m
         share = np.divide(reach_m, left_m, out=np.ones_like(left_m), where=~arrived)
-        positions = np.where(arrived[:, None], memory, positions_m + share[:, None] * way_m)
-        # Drawn for everybody, so that one user's arrival does not shift the others' random numbers.
-        targets = rng.uniform(0.0, self.area_m, memory.shape)
-        return np.clip(positions, 0.0, self.area_m), np.where(arrived[:, None], targets, memory)
+        positions = np.where(arrived, memory, positions_m + share * way_m)
+        return np.clip(positions, 0.0, self.area_m), np.where(arrived, drawn, memory)
 
 
 _MODELS: dict[str, Callable[[Mobility, Area], MobilityModel]] = {

@@ -12,8 +12,10 @@ from numba.core.dispatcher import Dispatcher
 
 import covey.allocation
 import covey.association
+import covey.environment
+import covey.learning
 from covey.allocation.arrays import dense
-from covey.allocation.compiled import compiled
+from covey.compiled import compiled
 
 
 def twice(number: float) -> float:
@@ -21,7 +23,7 @@ def twice(number: float) -> float:
 
 
 def modules() -> list[ModuleType]:
-    packages = (covey.allocation, covey.association)
+    packages = (covey.allocation, covey.association, covey.environment, covey.learning)
     names = [
         f"{package.__name__}.{info.name}" for package in packages for info in pkgutil.iter_modules(package.__path__)
     ]

@@ -62,7 +62,8 @@ def render(peers: dict[str, Any], results: dict[str, Any], remarks: str) -> str:
         "",
         f"A training round of {profile['users']} users x {profile['samples_per_user']} samples on one thread, clipping"
         f" included, reaches {share(profile['of_peak'])} of the machine's speed in a float32 matrix product, counting"
-        " only the multiplications of a plain forward and backward pass. Processor time by kernel of PyTorch:",
+        " only the multiplications of a plain forward and backward pass, of which covey leaves some out. Processor time"
+        " by kernel:",
         "",
         "| kernel | share |",
         "| --- | --- |",

@@ -34,6 +34,19 @@ def cnn() -> nn.Module:
     )
 
 
+def pooled() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1),
+        nn.MaxPool2d(2),
+        nn.ReLU(),
+        nn.Conv2d(16, 32, 3, padding="same", bias=False),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * 4, 3),
+    )
+
+
 def mlp() -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(12, 9), nn.ReLU(), nn.Linear(9, 4, bias=False))
 
@@ -190,6 +203,7 @@ Network = tuple[Callable[[], nn.Module], tuple[int, ...], int]
 
 FAST: dict[str, Network] = {
     "cnn": (cnn, (2, 10, 10), 3),
+    "pooled": (pooled, (3, 9, 10), 3),
     "mlp": (mlp, (3, 4), 4),
     "dilated": (dilated, (3, 7, 8), 3),
     "deep_image": (deep_image, (12, 6, 6), 3),

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from covey.learning.layers import place_taps
+from covey.learning.placing import place_taps
 from covey.learning.taps import Tap, Unsupported, row_squares
 
 

@@ -79,7 +79,9 @@ def _clipped_sum(way: Way, x: Tensor, y: Tensor, clip: float, chunk: int | None,
             norms.append(part_norms)
             losses.append(part_losses)
         way.finish(total)
-    return ClippedSum(total.mul_(unit), torch.from_numpy(np.concatenate(norms)), torch.cat(losses), rejected)
+    if unit != 1.0:
+        total.mul_(unit)
+    return ClippedSum(total, torch.from_numpy(np.concatenate(norms)), torch.cat(losses), rejected)
 
 
 def group_gradients(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -119,27 +119,3 @@ class ConvTap(Tap):
             (height - layer.dilation[0] * (layer.kernel_size[0] - 1) - 1) // layer.stride[0] + 1,
             (width - layer.dilation[1] * (layer.kernel_size[1] - 1) - 1) // layer.stride[1] + 1,
         )
-
-
-def place_taps(module: nn.Module) -> list[Tap]:
-    """A tap on every layer that has parameters; raises `Unsupported` when one cannot have a tap."""
-    starts, position = {}, 0
-    for parameter in module.parameters():
-        starts[id(parameter)] = position
-        position += parameter.numel()
-    taps: list[Tap] = []
-    for layer in module.modules():
-        own = list(layer.parameters(recurse=False))
-        if not own:
-            continue
-        # Exact types only: a subclass, a hook or a patched forward pass may compute anything.
-        plain = not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))
-        if plain and type(layer) is nn.Linear:
-            taps.append(LinearTap(layer, starts))
-        elif plain and type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros":
-            taps.append(ConvTap(layer, starts))
-        else:
-            raise Unsupported
-    if sum(len(list(tap.layer.parameters())) for tap in taps) != len(starts):
-        raise Unsupported  # two layers share a parameter
-    return taps

@@ -13,12 +13,15 @@ from torch.nn import functional
 
 from covey.learning.clip import clipped_gradient_sum, group_gradients
 from covey.learning.models import load_flat
+from covey.learning.ways import outputs_of
 
 Floats = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.float32]
 
 #: Elements of the samples that go through a forward pass at once.
 _FORWARD_ELEMENTS = 1 << 19
+#: Weights that take a step at once.
+_PIECE = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,7 @@ def sample_losses(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Floats, npt.
         for part_x, part_y in zip(torch.split(x, length), torch.split(y, length), strict=True):
             if part_x.dim() == 4:
                 part_x = part_x.contiguous(memory_format=torch.channels_last)
-            outputs = module(part_x)
+            outputs = outputs_of(module, part_x, part_y)
             losses.append(functional.cross_entropy(outputs, part_y, reduction="none").double())
             right.append(outputs.argmax(1) == part_y)
     return torch.cat(losses).numpy(), torch.cat(right).numpy()
@@ -186,14 +189,23 @@ def noised_step(
         total += noise
     norms = found.norms.numpy()
     finite = np.isfinite(norms)
-    with np.errstate(over="ignore"):  # an overflow is seen and rejected where the upload arrives
-        stepped = (weights - (learning_rate / (size or len(x))) * total).astype(np.float32)
+    stepped = _stepped(weights, total, learning_rate / (size or len(x)))
     return LocalUpdate(
         stepped,
         mean_norm=float(norms[finite].mean()) if finite.any() else 0.0,
         clipped_fraction=float((norms[finite] > clip).sum() / len(x)),
         rejected=found.rejected,
     )
+
+
+def _stepped(weights: Weights, total: Floats, scale: float) -> Weights:
+    """`weights` - `scale` x `total`, (D,), in float64 and then rounded; piece by piece, so that pieces stay cached."""
+    stepped = np.empty(weights.shape, np.float32)
+    with np.errstate(over="ignore"):  # an overflow is seen and rejected where the upload arrives
+        for begin in range(0, len(weights), _PIECE):
+            piece = slice(begin, begin + _PIECE)
+            stepped[piece] = weights[piece] - scale * total[piece]
+    return stepped
 
 
 def _descent_cosines(gradients: Tensor, movement: Weights) -> Floats:

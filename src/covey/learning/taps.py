@@ -16,6 +16,7 @@ ways to treat it, and the cheapest is chosen from the shapes:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, overload
 
 import numpy as np
@@ -71,6 +72,10 @@ class Tap:
         self._bias_rows: Tensor | None = None
         self._kept: list[tuple[Tensor, Tensor]] = []
         self._kept_elements = 0
+
+    def forwards(self) -> list[tuple[nn.Module, Callable[[Tensor], Tensor]]]:
+        """The layers whose forward pass is replaced, and by what."""
+        return [(self.layer, self.forward)]
 
     def expect(self, samples: int, group: int = 0) -> None:
         """Announce a pass of this many samples, to be treated one by one, or as groups of so many in a row."""

@@ -10,11 +10,12 @@ import argparse
 import json
 import math
 import os
+import signal
 import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -162,10 +163,16 @@ def interpreter(name: str) -> Path:
 
 
 class Player:
-    """A running contestant."""
+    """A running contestant, which is stopped while others play: idle it would still use processors, as Ray does."""
 
     def __init__(self, process: subprocess.Popen[str], name: str) -> None:
         self._process, self._name = process, name
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the contestant and all processes that it has started."""
+        for process in family(self._process.pid):
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def answer(self) -> dict[str, Any]:
         """Its next line."""
@@ -179,9 +186,26 @@ class Player:
     def turn(self) -> dict[str, Any]:
         """What it says about one turn."""
         assert self._process.stdin is not None
+        self.signal(signal.SIGCONT)
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
-        return self.answer()
+        found = self.answer()
+        self.signal(signal.SIGSTOP)
+        return found
+
+
+def family(process: int) -> list[int]:
+    """A process and its descendants, from /proc."""
+    children: dict[int, list[int]] = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            # The name stands in brackets and may hold anything; the parent is the second word behind it.
+            parent = int(status.read_text().rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(status.parent.name))
+    found = [process]
+    for known in found:
+        found += children.get(known, [])
+    return found
 
 
 @contextmanager
@@ -194,10 +218,12 @@ def playing(name: str, contestant: Contestant, work: dict[str, Any], log: Any) -
     ) as process:  # fmt: skip
         player = Player(process, name)
         player.answer()
+        player.signal(signal.SIGSTOP)
         try:
             yield player
         finally:
             assert process.stdin is not None
+            player.signal(signal.SIGCONT)
             process.stdin.close()
             try:
                 process.wait(timeout=60)

@@ -5,8 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from covey.compiled import compiled
+
 Array = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.integer]
+
+#: Weights that are averaged at once: few enough to stay in the cache while all uploads are added.
+_PIECE = 1 << 14
 
 
 def aggregate_models(
@@ -19,26 +25,29 @@ def aggregate_models(
     task without uploads keeps its model bit for bit.
     """
     _check(uploads, task, station, samples, models, stations)
-    new = models.copy()
+    uploads, samples, new = np.ascontiguousarray(uploads), samples.astype(np.int64), models.copy()
     for k in np.unique(task):
-        total = np.zeros(models.shape[1])
-        behind = 0.0
-        for b in range(stations):
-            members = np.flatnonzero((task == k) & (station == b))
-            if members.size:
-                mean, weight = _weighted_mean(uploads[members], samples[members])
-                total += weight * mean
-                behind += weight
-        new[k] = total / behind
+        groups = [np.flatnonzero((task == k) & (station == b)) for b in range(stations)]
+        groups = [members for members in groups if members.size]
+        weights = [float(samples[members].sum()) for members in groups]
+        for begin in range(0, models.shape[1], _PIECE):
+            piece = new[k, begin : begin + _PIECE]
+            total = np.zeros(len(piece))
+            for members, weight in zip(groups, weights, strict=True):
+                own = np.zeros(len(piece))
+                _add_weighted(uploads, members, samples, begin, own)
+                total += weight * (own / weight)
+            piece[:] = total / sum(weights)
     return new
 
 
-def _weighted_mean(uploads: Array, samples: Index) -> tuple[npt.NDArray[np.float64], float]:
-    total = np.zeros(uploads.shape[1])
-    for upload, count in zip(uploads, samples, strict=True):
-        total += float(count) * upload.astype(np.float64)
-    weight = float(samples.sum())
-    return total / weight, weight
+@compiled
+def _add_weighted(uploads: Array, members: Index, samples: Index, begin: int, total: Floats) -> None:
+    """Add to `total` (d,), times their samples, the d weights from `begin` on of the uploads of `members`."""
+    for member in members:
+        count, row = float(samples[member]), uploads[member]
+        for index in range(len(total)):
+            total[index] += count * row[begin + index]
 
 
 def _check(uploads: Array, task: Index, station: Index, samples: Index, models: Array, stations: int) -> None:

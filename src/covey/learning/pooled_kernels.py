@@ -30,6 +30,10 @@ Codes = npt.NDArray[np.uint8]
 LANES = 8
 #: Channels whose sums are formed together.
 PANEL = 2 * LANES
+#: Rows whose products are formed together: with two sums for each, as many as there are registers.
+ROWS = 6
+#: Numbers of an image that stay in the innermost cache beside everything else.
+_NEAR = 6 << 10
 #: The code of four pixels of which none is above 0.
 NOTHING = 4
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
@@ -98,7 +102,7 @@ class _Block:
     def add_panel(
         self, sums: Sequence[Any], left: int, begins: Sequence[Any], length: Any, right: int, at: Any
     ) -> None:
-        """Add four rows of `left` times a panel of `right` that begins `at` to eight sums, two of each row."""
+        """Add rows of `left` times a panel of `right` that begins `at` to the sums, two of each row."""
         builder = self.builder
         with self.loop(length) as index:
             row = builder.add(at, builder.mul(index, index.type(PANEL)))
@@ -109,33 +113,31 @@ class _Block:
                     self.add_product(value, factors[half], sums[2 * number + half])
 
     def add_listed(self, first: Any, count: Any, array: int, begins: Sequence[Any], width: int) -> list[Any]:
-        """Sums over entries of a list, arrays 0 and 1, of values times `width` vectors behind place + each begin."""
+        """Sums over entries of a list, array 0, of values times `width` vectors behind place + each begin."""
         builder = self.builder
         sums = self.sums([_ZERO] * (len(begins) * width))
         with self.loop(count) as index:
-            entry = builder.add(first, index)
-            value, place = self.spread(self.number(0, entry)), self.number(1, entry)
+            entry = builder.mul(builder.add(first, index), index.type(2))
+            behind = self._place(0, builder.add(entry, entry.type(1)), ir.IntType(32), 0)
+            value, place = self.spread(self.number(0, entry)), builder.sext(builder.load(behind), entry.type)
             starts = [builder.add(place, begin) for begin in begins]
             for number, total in enumerate(sums):
                 self.add_product(value, self.vector(array, starts[number // width], number % width), total)
         return self.read(sums)
 
-    def append(self, at: Any, number: Any, place: Any, lists: tuple[int, int, int], slots: Any) -> None:
-        """Append gradient `at` and a place to list `number` in arrays of values, places and counts, if it matters.
+    def append(self, at: Any, number: Any, place: Any, lists: tuple[int, int], slots: Any) -> None:
+        """Append gradient `at` and a place to list `number` in arrays of entries and counts, if it is of a pixel.
 
-        The arrays 0 and 1 are gradients and codes. What is not a number matters.
+        The arrays 0 and 1 are gradients and codes. An entry is a gradient and the bits of its place, side by side.
         """
         builder = self.builder
-        value, count = self.number(0, at), self.number(lists[2], number)
-        matters = builder.and_(
-            builder.fcmp_unordered("!=", value, value.type(0.0)),
-            builder.icmp_unsigned("<", self.number(1, at), ir.IntType(8)(NOTHING)),
-        )
-        slot = builder.add(builder.mul(number, slots), count)
+        bits = builder.zext(builder.load(self._place(0, at, ir.IntType(32), 0), align=4), place.type)
+        count = self.number(lists[1], number)
+        matters = builder.icmp_unsigned("<", self.number(1, at), ir.IntType(8)(NOTHING))
+        slot = builder.mul(builder.add(builder.mul(number, slots), count), count.type(2))
         # Written in any case and counted only if it matters: nobody could foresee a jump.
-        self.write(value, lists[0], slot)
-        self.write(place, lists[1], slot, align=8)
-        self.write(builder.add(count, builder.zext(matters, count.type)), lists[2], number, align=8)
+        self.write(builder.or_(bits, builder.shl(place, place.type(32))), lists[0], slot)
+        self.write(builder.add(count, builder.zext(matters, count.type)), lists[1], number, align=8)
 
     def pool(self, four: Sequence[Any], largest: int, codes: int, target: Any) -> None:
         """Write the rectified largest of four vectors, and which it was or `NOTHING`, to `target` in two arrays."""
@@ -215,12 +217,12 @@ def _transform(typing: Any, image: Any, corner: Any, stride: Any, step: Any, tur
 @_intrinsic
 def _product(typing: Any, left: Any, start: Any, length: Any, right: Any, panel: Any, product: Any, target: Any,
              apart: Any) -> Any:  # fmt: skip
-    """Four rows of `left`, `length` long, times a panel of `right`, to rows that lie `apart`."""
+    """`ROWS` rows of `left`, `length` long, times a panel of `right`, to rows that lie `apart`."""
 
     def write(block: _Block, _: Any, start: Any, length: Any, *rest: Any) -> None:
         panel, target, apart = rest[1], rest[3], rest[4]
-        sums = block.sums([_ZERO] * 8)
-        block.add_panel(sums, 0, [block.offset(start, length, row) for row in range(4)], length, 3, panel)
+        sums = block.sums([_ZERO] * (2 * ROWS))
+        block.add_panel(sums, 0, [block.offset(start, length, row) for row in range(ROWS)], length, 3, panel)
         for number, value in enumerate(block.read(sums)):
             row = block.offset(target, apart, number // 2)
             block.write(value, 5, block.offset(row, row.type(LANES), number % 2))
@@ -252,7 +254,7 @@ def _pool_back(typing: Any, product: Any, start: Any, apart: Any, bias: Any, cha
 
 @_intrinsic
 def _list_by_channel(typing: Any, gradients: Any, codes: Any, begin: Any, depth: Any, corner: Any, steps: Any,
-                     values: Any, places: Any, counts: Any, slots: Any) -> Any:  # fmt: skip
+                     entries: Any, counts: Any, slots: Any) -> Any:  # fmt: skip
     """Append a pooled pixel's gradients to the lists of their channels, with the places of the pixels they are of."""
 
     def write(block: _Block, _: Any, codes: Any, begin: Any, depth: Any, corner: Any, *rest: Any) -> None:
@@ -260,40 +262,41 @@ def _list_by_channel(typing: Any, gradients: Any, codes: Any, begin: Any, depth:
         with block.loop(depth) as channel:
             at = builder.add(begin, channel)
             code = builder.zext(block.number(1, at), begin.type)
-            block.append(at, channel, builder.add(corner, block.number(5, code)), (6, 7, 8), rest[4])
+            block.append(at, channel, builder.add(corner, block.number(5, code)), (6, 7), rest[3])
 
-    return _code((gradients, codes, begin, depth, corner, steps, values, places, counts, slots), write)
+    return _code((gradients, codes, begin, depth, corner, steps, entries, counts, slots), write)
 
 
 @_intrinsic
-def _list_by_pixel(typing: Any, gradients: Any, codes: Any, begin: Any, depth: Any, values: Any, places: Any,
+def _list_by_pixel(typing: Any, gradients: Any, codes: Any, begin: Any, depth: Any, entries: Any,
                    counts: Any, window: Any, size: Any) -> Any:  # fmt: skip
     """Append a pooled pixel's gradients to the lists of the pixels they are of, with the places of their kernels."""
 
     def write(block: _Block, _: Any, codes: Any, begin: Any, depth: Any, *rest: Any) -> None:
-        builder, (window, size) = block.builder, rest[3:]
+        builder, (window, size) = block.builder, rest[2:]
         with block.loop(depth) as channel:
             at = builder.add(begin, channel)
             pixel = block.offset(builder.zext(block.number(1, at), begin.type), window, 4)
-            block.append(at, pixel, builder.mul(channel, size), (4, 5, 6), depth)
+            block.append(at, pixel, builder.mul(channel, size), (4, 5), depth)
 
-    return _code((gradients, codes, begin, depth, values, places, counts, window, size), write)
+    return _code((gradients, codes, begin, depth, entries, counts, window, size), write)
 
 
 def _gather(width: int) -> Callable[..., None]:
-    """An intrinsic that adds up three rows, `width` vectors of each, of an image at the places of a list."""
+    """An intrinsic that adds three rows, `width` vectors of each, of an image at the places of a list to sums."""
 
     @_intrinsic
-    def gather(typing: Any, values: Any, places: Any, first: Any, count: Any, image: Any, start: Any, stride: Any,
-               sums: Any, target: Any, apart: Any) -> Any:  # fmt: skip
-        def write(block: _Block, _: Any, places: Any, first: Any, count: Any, image: Any, *rest: Any) -> None:
+    def gather(typing: Any, entries: Any, first: Any, count: Any, image: Any, start: Any, stride: Any, sums: Any,
+               target: Any, apart: Any) -> Any:  # fmt: skip
+        def write(block: _Block, _: Any, first: Any, count: Any, image: Any, *rest: Any) -> None:
             start, stride, _, target, apart = rest
             begins = [block.offset(start, stride, row) for row in range(3)]
-            for number, value in enumerate(block.add_listed(first, count, 4, begins, width)):
+            for number, value in enumerate(block.add_listed(first, count, 3, begins, width)):
                 row = block.offset(target, apart, number // width)
-                block.write(value, 7, block.offset(row, row.type(LANES), number % width))
+                at = block.offset(row, row.type(LANES), number % width)
+                block.write(block.builder.fadd(block.vector(6, at), value), 6, at)
 
-        return _code((values, places, first, count, image, start, stride, sums, target, apart), write)
+        return _code((entries, first, count, image, start, stride, sums, target, apart), write)
 
     return gather
 
@@ -302,17 +305,17 @@ def _scatter(width: int) -> Callable[..., None]:
     """An intrinsic that adds up kernels of a list, `width` vectors of three pixels, and adds them to an image."""
 
     @_intrinsic
-    def scatter(typing: Any, values: Any, places: Any, first: Any, count: Any, weights: Any, start: Any, step: Any,
-                image: Any, corner: Any) -> Any:  # fmt: skip
-        def write(block: _Block, _: Any, places: Any, first: Any, count: Any, weights: Any, *rest: Any) -> None:
+    def scatter(typing: Any, entries: Any, first: Any, count: Any, weights: Any, start: Any, step: Any, image: Any,
+                corner: Any) -> Any:  # fmt: skip
+        def write(block: _Block, _: Any, first: Any, count: Any, weights: Any, *rest: Any) -> None:
             start, step, _, corner = rest
             begins = [block.offset(start, step, pixel) for pixel in range(3)]
-            for number, value in enumerate(block.add_listed(first, count, 4, begins, width)):
+            for number, value in enumerate(block.add_listed(first, count, 3, begins, width)):
                 pixel = block.offset(corner, step, number // width)
                 at = block.offset(pixel, pixel.type(LANES), number % width)
-                block.write(block.builder.fadd(block.vector(7, at), value), 7, at)
+                block.write(block.builder.fadd(block.vector(6, at), value), 6, at)
 
-        return _code((values, places, first, count, weights, start, step, image, corner), write)
+        return _code((entries, first, count, weights, start, step, image, corner), write)
 
     return scatter
 
@@ -379,7 +382,7 @@ def pooled_winograd(images: Floats, panels: Floats, bias: Floats, largest: Float
     """
     samples, height, width, channels = images.shape
     high, wide, depth = largest.shape[1:]
-    stride, tiles = (width + 2) * channels, -(-high * wide // 4) * 4
+    stride, tiles = (width + 2) * channels, -(-high * wide // ROWS) * ROWS
     frame = _aligned((height + 2) * stride)
     turned, product = _aligned(16 * tiles * channels), _aligned(16 * tiles * depth)
     flat_weights, flat_largest, flat_codes = panels.ravel(), largest.ravel(), codes.ravel()
@@ -393,7 +396,7 @@ def pooled_winograd(images: Floats, panels: Floats, bias: Floats, largest: Float
         for part in range(16):
             for panel in range(panels.shape[1]):
                 weight = (part * panels.shape[1] + panel) * channels * PANEL
-                for tile in range(part * tiles, (part + 1) * tiles, 4):
+                for tile in range(part * tiles, (part + 1) * tiles, ROWS):
                     _product(
                         turned, tile * channels, channels, flat_weights, weight,
                         product, tile * depth + panel * PANEL, depth,
@@ -420,38 +423,43 @@ def weight_gradients(images: Floats, gradients: Floats, codes: Codes, formed: Fl
     room = -(-length // LANES) * LANES
     # Vectors reach past the last row; what they find there is not used.
     frame, rows = _aligned((height + 2) * stride + room), _aligned(depth * 3 * room)
-    slots = high * wide + 1
-    values, places = _aligned(depth * slots), np.zeros(depth * slots, dtype=np.int64)
+    # So few rows of the image at a time that they stay in the innermost cache.
+    band = min(high, max(1, (_NEAR // stride - 2) // 2))
+    slots = band * wide + 1
+    entries = _aligned(2 * depth * slots)
     counts, steps = np.zeros(depth, dtype=np.int64), np.array([0, channels, stride, stride + channels, 0])
     flat_gradients, flat_codes = gradients.ravel(), codes.ravel()
     for sample in range(samples):
         _put_into(frame, images[sample])
-        counts[:] = 0
-        for row in range(high):
-            for column in range(wide):
-                _list_by_channel(
-                    flat_gradients, flat_codes, ((sample * high + row) * wide + column) * depth, depth,
-                    2 * row * stride + 2 * column * channels, steps, values, places, counts, slots,
-                )  # fmt: skip
         own = formed[sample].ravel()
         sums = own if room == length else rows
-        for channel in range(depth):
-            first, count = channel * slots, counts[channel]
-            total = np.float32(0.0)
-            for index in range(first, first + count):
-                total += values[index]
-            bias_rows[sample, channel] = total
-            at, target = 0, 3 * room * channel
-            while at < room:
-                if room - at >= 4 * LANES:
-                    _gather_4(values, places, first, count, frame, at, stride, sums, target + at, room)
-                    at += 4 * LANES
-                elif room - at >= 2 * LANES:
-                    _gather_2(values, places, first, count, frame, at, stride, sums, target + at, room)
-                    at += 2 * LANES
-                else:
-                    _gather_1(values, places, first, count, frame, at, stride, sums, target + at, room)
-                    at += LANES
+        sums[:] = 0.0
+        bias_rows[sample] = 0.0
+        for top in range(0, high, band):
+            counts[:] = 0
+            for row in range(top, min(top + band, high)):
+                for column in range(wide):
+                    _list_by_channel(
+                        flat_gradients, flat_codes, ((sample * high + row) * wide + column) * depth, depth,
+                        2 * row * stride + 2 * column * channels, steps, entries, counts, slots,
+                    )  # fmt: skip
+            for channel in range(depth):
+                first, count = channel * slots, counts[channel]
+                total = np.float32(0.0)
+                for index in range(first, first + count):
+                    total += entries[2 * index]
+                bias_rows[sample, channel] += total
+                at, target = 0, 3 * room * channel
+                while at < room:
+                    if room - at >= 4 * LANES:
+                        _gather_4(entries, first, count, frame, at, stride, sums, target + at, room)
+                        at += 4 * LANES
+                    elif room - at >= 2 * LANES:
+                        _gather_2(entries, first, count, frame, at, stride, sums, target + at, room)
+                        at += 2 * LANES
+                    else:
+                        _gather_1(entries, first, count, frame, at, stride, sums, target + at, room)
+                        at += LANES
         if room > length:
             for line in range(3 * depth):
                 own[line * length : (line + 1) * length] = rows[line * room : line * room + length]
@@ -473,14 +481,14 @@ def image_gradients(gradients: Floats, codes: Codes, kernels: Floats, found: Flo
     stride, pixels = (width + 2) * step, high * wide * 4
     frame, weights = _aligned((height + 2) * stride), kernels.ravel()
     # One list more than pixels: that of a window which has none.
-    values, places = _aligned((pixels + 1) * depth), np.zeros((pixels + 1) * depth, dtype=np.int64)
+    entries = _aligned(2 * (pixels + 1) * depth)
     counts = np.zeros(pixels + 1, dtype=np.int64)
     flat_gradients, flat_codes = gradients.ravel(), codes.ravel()
     for sample in range(samples):
         counts[:] = 0
         for window in range(high * wide):
             begin = (sample * high * wide + window) * depth
-            _list_by_pixel(flat_gradients, flat_codes, begin, depth, values, places, counts, window, 9 * step)
+            _list_by_pixel(flat_gradients, flat_codes, begin, depth, entries, counts, window, 9 * step)
         frame[:] = 0.0
         for line in range(3):
             at = 0
@@ -491,11 +499,11 @@ def image_gradients(gradients: Floats, codes: Codes, kernels: Floats, found: Flo
                     row, column = 2 * (window // wide) + code // 2, 2 * (window % wide) + code % 2
                     first, count, corner = pixel * depth, counts[pixel], (row + line) * stride + column * step + at
                     if left >= 4 * LANES:
-                        _scatter_4(values, places, first, count, weights, start, step, frame, corner)
+                        _scatter_4(entries, first, count, weights, start, step, frame, corner)
                     elif left >= 2 * LANES:
-                        _scatter_2(values, places, first, count, weights, start, step, frame, corner)
+                        _scatter_2(entries, first, count, weights, start, step, frame, corner)
                     else:
-                        _scatter_1(values, places, first, count, weights, start, step, frame, corner)
+                        _scatter_1(entries, first, count, weights, start, step, frame, corner)
                 at += 4 * LANES if left >= 4 * LANES else 2 * LANES if left >= 2 * LANES else LANES
         for row in range(height):
             for column in range(width):

@@ -244,9 +244,28 @@ def test_a_disk_that_fails_is_an_answer_too(devices: dict[int, Device]) -> None:
     answers.write_text("a file in the way", encoding="utf-8")
     answer = devices[0].answer(request_for(devices))
     assert answer.header["status"] == "failed"
-    assert "FileExistsError" in str(answer.header["reason"])
+    assert answer.header["reason"] == "FileExistsError; the log of this device says more"
     answers.unlink()
     assert devices[0].answer(request_for(devices)).header["status"] == "ok"
+
+
+@pytest.mark.parametrize("error", [ValueError, RuntimeError, KeyError])
+def test_what_a_computation_says_stays_on_the_device(
+    devices: dict[int, Device],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: type[Exception],
+) -> None:
+    def fail(*given: object, **named: object) -> None:
+        raise error("sample 3 is of class 7")
+
+    monkeypatch.setattr("covey.learning.work.noised_step", fail)
+    answer = devices[0].answer(request_for(devices))
+    assert answer.header["status"] == "failed"
+    assert answer.header["reason"] == f"{error.__name__}; the log of this device says more"
+    assert "sample 3 is of class 7" in capsys.readouterr().err
+    told = devices[0].answer(request_for(devices, round="first"))
+    assert "first" in str(told.header["reason"])
 
 
 @pytest.mark.parametrize("budget", [0.0, -1.0, float("nan"), float("inf")])

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from covey.deploy.folders import make_folder
 from covey.errors import OutputError
+from covey.simulation.storage import make_folder
 
 _DAYS = 365
 

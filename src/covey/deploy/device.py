@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -28,9 +30,12 @@ from covey.learning import (
 )
 from covey.learning.work import Work
 from covey.privacy import build_noise, release_rho
+from covey.security import SecurityError
 
 #: Parts of a request that may differ when the same thing is asked again.
 _NOT_ASKED = ("spent_gradient", "spent_identity")
+#: The packages that read requests: what is raised there speaks of the request.
+_READERS = ("covey.deploy.", "covey.security.")
 
 
 class Refusal(Exception):  # noqa: N818
@@ -87,7 +92,7 @@ class Device:
         except Refusal as refusal:
             told = Packet({"status": refusal.status, "reason": str(refusal)})
         except Exception as error:  # a request may be anything, and so may the disk; the next one is answered again
-            told = Packet({"status": "failed", "reason": f"{type(error).__name__}: {error}"})
+            told = Packet({"status": "failed", "reason": _reason(error)})
         told.header.update(self._totals())
         return told
 
@@ -314,6 +319,19 @@ class Device:
     def _measured(self) -> None:
         self.state.ledger.label_measured([0])
         self.state.save()
+
+
+def _reason(error: Exception) -> str:
+    """What the server may hear of an error: all of one about its request, of any other the kind alone.
+
+    Errors of a computation or of the disk may speak of data or folders; they stay in the device's own log.
+    """
+    where = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, (KeyError, TypeError, ValueError, SecurityError)) and where[-1].startswith(_READERS):
+        return text
+    print(f"a request failed ({text})", file=sys.stderr, flush=True)
+    return f"{type(error).__name__}; the log of this device says more"
 
 
 def fingerprint(request: Packet) -> str:

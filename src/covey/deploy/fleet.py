@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from covey.deploy.app.wire import Array, Packet, Scalar
 from covey.deploy.hello import Hello
 from covey.deploy.masked import MaskedRound
-from covey.learning import Evaluation, Members, Releases, Upload
+from covey.learning import Evaluation, Members, Releases, Steps, Upload
 from covey.learning.identify import Rule
 from covey.privacy import Ledger
 from covey.privacy.ledger import KINDS
@@ -148,47 +148,35 @@ class DeviceFleet:
                     self._note(user, kind, "garbage", f"the task {task!r} is not from 0 to {self.tasks - 1}")
         return found
 
-    def release(
-        self,
-        round: int,
-        users: Ints,
-        tasks: Ints | None,
-        clip: Floats,
-        noise_std: Floats,
-        *,
-        learning_rate: float,
-        batch: int,
-        purpose: str = "noise",
-        base: Weights | None = None,
-        sizes: Ints | None = None,
-        stations: Ints | None = None,
-        blocks: Ints | None = None,
-    ) -> Releases:
+    def release(self, round: int, steps: Steps) -> Releases:
         """The uploads that arrived, in the order of users."""
+        users, base = steps.users, steps.base
         nowhere = np.full(len(users), -1)
-        station, block = (nowhere if given is None else given for given in (stations, blocks))
+        task, station, block = (
+            nowhere if given is None else given for given in (steps.tasks, steps.stations, steps.blocks)
+        )
         extra = {} if base is None else {"base/weights": _array(base)}
-        steps: dict[int, dict[str, Scalar]] = {
+        asked: dict[int, dict[str, Scalar]] = {
             int(user): {
-                "task": -1 if tasks is None else int(tasks[row]),
+                "task": int(task[row]),
                 "station": int(station[row]),
                 "block": int(block[row]),
-                "clip": float(clip[row]),
-                "noise": float(noise_std[row]),
-                "learning_rate": learning_rate,
-                "batch": batch,
-                "purpose": purpose,
+                "clip": float(steps.clip[row]),
+                "noise": float(steps.noise_std[row]),
+                "learning_rate": steps.learning_rate,
+                "batch": steps.batch,
+                "purpose": steps.purpose,
                 "metrics": self.metrics,
             }
             for row, user in enumerate(users)
         }
         before = len(self.incidents)
         if self.scenario.security.mode == "masked" and base is None:
-            told = self._release_masked(users, station, steps)
+            told = self._release_masked(users, station, asked)
             blank = np.zeros(self._models["model-0/weights"][1], np.float32)
             uploads = [Upload(user, round, blank) for user in sorted(told)]
         else:
-            told = self._ask("train", {user: (step, extra) for user, step in steps.items()})
+            told = self._ask("train", {user: (step, extra) for user, step in asked.items()})
             uploads = [self._upload(user, told[user]) for user in sorted(told)]
         refused = [incident.user for incident in self.incidents[before:] if incident.status == "refused"]
         return Releases(

@@ -17,7 +17,7 @@ from covey.errors import DataError, DeployError, OutputError
 from covey.scenario import Scenario, dump_scenario, load_scenario
 from covey.scenario.load import fingerprint as scenario_fingerprint
 from covey.simulation.run import user_data
-from covey.simulation.storage import write_atomically
+from covey.simulation.storage import make_folder, write_atomically
 
 _SEED = "seed.json"
 _ARRAYS = ("x", "y", "test_x", "test_y")
@@ -125,14 +125,6 @@ def prepare(scenario: Scenario, seed: int, out: Path) -> list[Path]:
     # Last: it says that everything else is there.
     write_atomically(server / _SEED, json.dumps({"seed": seed}).encode() + b"\n")
     return folders
-
-
-def make_folder(folder: Path, option: str = "--out") -> None:
-    """Make a folder; an `OutputError` names the option with which to choose another."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot write '{folder}' ({error.strerror}); choose another folder with {option}") from None
 
 
 def prepared(scenario: Scenario, seed: int, out: Path) -> bool:

@@ -25,8 +25,8 @@ from typing import Self
 
 import tomli_w
 
-from covey.deploy.folders import make_folder
 from covey.errors import DeployError, OutputError
+from covey.simulation.storage import make_folder
 
 _STOP_S = 10.0
 _APP_FILES = ("__init__.py", "client.py", "records.py", "server.py", "wire.py")

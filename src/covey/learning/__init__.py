@@ -3,7 +3,7 @@
 from covey.learning.aggregate import aggregate_models
 from covey.learning.clip import ClippedSum, clipped_gradient_sum
 from covey.learning.engine import Engine, TrainResult
-from covey.learning.fleet import Evaluation, Fleet, Members, Releases
+from covey.learning.fleet import Evaluation, Fleet, Members, Releases, Steps
 from covey.learning.identify import (
     adjusted_rand_index,
     clustering_accuracy,
@@ -40,6 +40,7 @@ __all__ = [
     "Members",
     "NoiseFunction",
     "Releases",
+    "Steps",
     "TrainResult",
     "Transport",
     "Upload",

@@ -16,7 +16,7 @@ from torch import nn
 
 from covey.errors import ScenarioError
 from covey.learning.clip import chunk_length
-from covey.learning.fleet import Evaluation, Releases
+from covey.learning.fleet import Evaluation, Releases, Steps
 from covey.learning.identify import Rule, identities_from_scores
 from covey.learning.intake import Upload
 from covey.learning.models import check_module, count_weights
@@ -233,28 +233,13 @@ class Engine:
         columns = np.array(found, dtype=np.float64).reshape(-1, 3)
         return TrainResult(uploads, columns[:, 0], columns[:, 1], columns[:, 2].astype(np.int64))
 
-    def release(
-        self,
-        round: int,
-        users: Ints,
-        tasks: Ints | None,
-        clip: Floats,
-        noise_std: Floats,
-        *,
-        learning_rate: float,
-        batch: int,
-        purpose: str = "noise",
-        base: Weights | None = None,
-        sizes: Ints | None = None,
-        stations: Ints | None = None,
-        blocks: Ints | None = None,
-    ) -> Releases:
-        """What `train` gives, as the uploads of `users`: everybody answers, and nobody has to know where to send it."""
+    def release(self, round: int, steps: Steps) -> Releases:
+        """What `train` gives, as uploads: everybody answers, and nobody has to know where to send it."""
         result = self.train(
-            round, users, tasks, clip, noise_std, learning_rate=learning_rate, batch=batch, purpose=purpose, base=base,
-            sizes=sizes,
+            round, steps.users, steps.tasks, steps.clip, steps.noise_std, learning_rate=steps.learning_rate,
+            batch=steps.batch, purpose=steps.purpose, base=steps.base, sizes=steps.sizes,
         )  # fmt: skip
-        sent = [Upload(int(user), round, row) for user, row in zip(users, result.uploads, strict=True)]
+        sent = [Upload(int(user), round, row) for user, row in zip(steps.users, result.uploads, strict=True)]
         return Releases(sent, result.mean_norm, result.clipped_fraction)
 
     def evaluate(self, tasks: Ints) -> Evaluation:

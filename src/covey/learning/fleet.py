@@ -32,6 +32,28 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Steps:
+    """Noised local steps that n users are asked for, from the models of their tasks or all from one.
+
+    users, tasks: (n,), or base: (D,) instead of tasks. clip: (n,) clipping norms; noise_std: (n,) of the noise on the
+    sums of clipped gradients; batch: samples of a step, 0 for all; sizes: (n,) public numbers of samples that sums are
+    divided by; stations, blocks: (n,) where uploads are sent, for users who have to know.
+    """
+
+    users: Ints
+    tasks: Ints | None
+    clip: Floats
+    noise_std: Floats
+    learning_rate: float
+    batch: int
+    sizes: Ints
+    purpose: str = "noise"
+    base: Weights | None = None
+    stations: Ints | None = None
+    blocks: Ints | None = None
+
+
+@dataclass(frozen=True)
 class Releases:
     """What users sent of their local steps.
 
@@ -85,26 +107,8 @@ class Fleet(Protocol):
     ) -> Ints | None:
         """Tasks of `users` (n,) by noisy maximum; -1 for users that did not tell; None where nobody tells."""
 
-    def release(
-        self,
-        round: int,
-        users: Ints,
-        tasks: Ints | None,
-        clip: Floats,
-        noise_std: Floats,
-        *,
-        learning_rate: float,
-        batch: int,
-        purpose: str = "noise",
-        base: Weights | None = None,
-        sizes: Ints | None = None,
-        stations: Ints | None = None,
-        blocks: Ints | None = None,
-    ) -> Releases:
-        """Noised local steps of `users` (n,), from the models of `tasks` (n,) or all from `base` (D,).
-
-        `stations` and `blocks` (n,) are where they send them, for users who have to know.
-        """
+    def release(self, round: int, steps: Steps) -> Releases:
+        """What users send of these local steps."""
 
     def evaluate(self, tasks: Ints) -> Evaluation:
         """Loss and accuracy of every user on the model of its task, `tasks` (U,)."""

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from covey.learning import (
     Intake,
+    Steps,
     admit,
     identity_noise_scale,
     kmeans_identities,
@@ -107,18 +108,11 @@ def _identify_centrally(world: World, state: State) -> Identification:
     if len(users) >= world.tasks:
         start = state.models.mean(axis=0, dtype=np.float64).astype(np.float32)
         training = world.scenario.training
-        result = world.fleet.release(
-            state.round,
-            users,
-            None,
-            world.clip[users],
-            noise_std[users],
-            learning_rate=training.learning_rate,
-            batch=training.batch,
-            purpose="kmeans_noise",
-            sizes=world.samples[users],
-            base=start,
-        )
+        steps = Steps(
+            users, None, world.clip[users], noise_std[users], training.learning_rate, training.batch,
+            world.samples[users], purpose="kmeans_noise", base=start,
+        )  # fmt: skip
+        result = world.fleet.release(state.round, steps)
         counted = np.minimum(world.samples[users], training.batch or world.samples[users])
         far = reach(world.clip[users], counted, noise_std[users], training.learning_rate, world.weights)
         intake = admit(result.uploads, state.round, users, start[None], np.zeros(len(users), dtype=np.int64), far)

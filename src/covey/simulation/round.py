@@ -17,6 +17,7 @@ from covey.allocation import Plan, noise_levels
 from covey.association import Observation, Policy, validated_selection
 from covey.learning import (
     Evaluation,
+    Steps,
     admit,
     aggregate_models,
     reach,
@@ -150,18 +151,11 @@ def train(world: World, state: State, identities: NDArray[np.int64], decision: D
     """
     users = np.flatnonzero(decision.plan.station >= 0)
     training = world.scenario.training
-    result = world.fleet.release(
-        state.round,
-        users,
-        identities[users],
-        world.clip[users],
-        decision.noise_std[users],
-        learning_rate=training.learning_rate,
-        batch=training.batch,
-        sizes=world.samples[users],
-        stations=decision.plan.station[users],
-        blocks=decision.plan.block[users],
-    )
+    steps = Steps(
+        users, identities[users], world.clip[users], decision.noise_std[users], training.learning_rate, training.batch,
+        world.samples[users], stations=decision.plan.station[users], blocks=decision.plan.block[users],
+    )  # fmt: skip
+    result = world.fleet.release(state.round, steps)
     counted = np.minimum(world.samples[users], training.batch or world.samples[users])
     intake = admit(
         world.transport(state.round, result.uploads),

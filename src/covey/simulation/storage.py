@@ -66,27 +66,31 @@ def prepare_folder(folder: Path, *, overwrite: bool) -> None:
     make_folder(folder)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder for results, if it is missing; one that cannot be written to is an error now, not later."""
+def make_folder(folder: Path, option: str = "--out") -> None:
+    """Make a folder, if it is missing; one that cannot be written to is an error now, not later.
+
+    The error names the `option` with which to choose another.
+    """
+    probe = folder / ".write-test"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink(missing_ok=True)
     except OSError as error:
-        raise OutputError(why_not(folder, error)) from None
-    probe = folder / ".write-test"
-    write_atomically(probe, b"")
-    probe.unlink(missing_ok=True)
+        raise OutputError(why_not(folder, error, option)) from None
 
 
-def why_not(path: Path, error: OSError) -> str:
-    """One sentence about a file that cannot be written, with what to do."""
+def why_not(path: Path, error: OSError, option: str = "--out") -> str:
+    """One sentence about a file that cannot be written, with what to do: choose another folder with `option`."""
+    other = f"choose another folder with {option}"
     reasons = {
-        errno.ENOSPC: "the disk is full; free some space or choose another folder with --out",
-        errno.EDQUOT: "the disk quota is used up; free some space or choose another folder with --out",
-        errno.EROFS: "the file system is read-only; choose another folder with --out",
-        errno.EACCES: "you may not write there; choose another folder with --out",
-        errno.EPERM: "you may not write there; choose another folder with --out",
-        errno.ENOTDIR: "a part of the path is a file, not a folder; choose another folder with --out",
-        errno.EEXIST: "a file of that name is in the way; choose another folder with --out",
+        errno.ENOSPC: f"the disk is full; free some space or {other}",
+        errno.EDQUOT: f"the disk quota is used up; free some space or {other}",
+        errno.EROFS: f"the file system is read-only; {other}",
+        errno.EACCES: f"you may not write there; {other}",
+        errno.EPERM: f"you may not write there; {other}",
+        errno.ENOTDIR: f"a part of the path is a file, not a folder; {other}",
+        errno.EEXIST: f"a file of that name is in the way; {other}",
     }
     return f"cannot write '{path}': {reasons.get(error.errno or 0, error.strerror or str(error))}"
 

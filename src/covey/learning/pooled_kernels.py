@@ -6,7 +6,8 @@ only those pixels have gradients that were the largest of their four and above 0
 on lists, and nothing is computed for the others.
 
 The innermost loops are written in LLVM's own terms, because no compiler finds them by itself: blocks of sums that
-stay in the registers of the processor.
+stay in the registers of the processor. They and the kernels share one file, because machine code that is kept on
+disk is made anew only when the file of its kernel has changed.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from covey.learning import aggregate_models
+from covey.learning.aggregate import _PIECE
 
 
 def case(seed: int, n: int = 9, weights: int = 7) -> tuple[np.ndarray, ...]:
@@ -29,6 +30,14 @@ def test_two_stages_equal_one_weighted_mean(seed: int) -> None:
         else:
             wanted = np.average(uploads[members].astype(np.float64), axis=0, weights=samples[members])
             np.testing.assert_allclose(new[k], wanted, rtol=1e-6, atol=1e-7)
+
+
+def test_models_are_averaged_in_pieces_as_they_would_be_whole() -> None:
+    uploads, task, station, samples, models = case(1, weights=2 * _PIECE + 3)
+    new = aggregate_models(uploads, task, station, samples, models, 3)
+    for part in (slice(0, _PIECE), slice(_PIECE, 2 * _PIECE), slice(2 * _PIECE, None)):
+        alone = aggregate_models(uploads[:, part], task, station, samples, models[:, part], 3)
+        assert np.array_equal(new[:, part], alone)
 
 
 def test_the_result_does_not_depend_on_the_stations() -> None:

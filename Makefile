@@ -58,7 +58,7 @@ bench: $(VENV)/.bench-ready  ## Run all benchmarks side by side with their peers
 	@$(BIN)/covey bench --out benchmarks/results.json
 	@$(BIN)/python benchmarks/page.py
 
-bench-peers: $(VENV)/.ready .venv-interop/.ready  ## The same work in covey, pfl-research, Flower, mobile-env and BenchMARL (half an hour)
+bench-peers: $(VENV)/.ready .venv-interop/.ready  ## The same work in covey, pfl-research, Flower, mobile-env and BenchMARL (35 minutes)
 	@$(BIN)/covey bench --only profile --only growth --only noise_growth --only decision_growth --out benchmarks/growth.json
 	@$(BIN)/python benchmarks/peers/compare.py
 	@$(BIN)/python benchmarks/peers/page.py

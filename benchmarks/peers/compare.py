@@ -138,7 +138,7 @@ def contests() -> dict[str, Contest]:
         "fedavg_12": learning_rounds(12, 15),
         "fedavg_100": learning_rounds(100, 7),
         "flower_12": flower_rounds(12, 15),
-        "flower_100": flower_rounds(100, 7),
+        "flower_100": flower_rounds(100, 15),
         "ifca_12": clustered_rounds(11),
         "steps_12": environment_steps(12, 500.0, {"one": 600, "many": 6400, "peer": 60}, 9),
         "steps_1000": environment_steps(1000, 2000.0, {"one": 20, "many": 128, "peer": 2}, 9),

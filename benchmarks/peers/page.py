@@ -46,7 +46,8 @@ def render(peers: dict[str, Any], results: dict[str, Any], remarks: str) -> str:
         "makes an environment for each peer and takes some 35 minutes. All contestants of a table are alive at the",
         "same time and play in turn, so that a busy minute hits all of them; who waits is stopped (SIGSTOP). Read",
         "ratios, not seconds. A ratio is the geometric mean over the turns with its 95 % interval. Contestants that",
-        "take the same batches must move the models equally far, which the first turn, not counted, checks.",
+        "take the same batches should move the models equally far; by how much they differ in the first turn, which",
+        "is not counted, stands with each contest.",
         "",
         f"Machine: {machine['cores']} cores. Load average before each contest: "
         + ", ".join(f"{name} {found['load_average_before']:.2f}" for name, found in contests.items())
@@ -127,7 +128,8 @@ def share(numbers: dict[str, float]) -> str:
 
 def interval(numbers: dict[str, float]) -> str:
     """A ratio with its interval."""
-    return f"{numbers['mean']:.3g} ({numbers['low']:.3g} to {numbers['high']:.3g})"
+    mean, low, high = (f"{numbers[key]:{',.0f' if numbers[key] >= 1000 else '.3g'}}" for key in ("mean", "low", "high"))
+    return f"{mean} ({low} to {high})"
 
 
 def duration(seconds: float) -> str:

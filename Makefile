@@ -1,6 +1,7 @@
 # covey: `make run` and `make test` are all a new user needs; both set up what they use.
 PYTHON ?= python3
 VENV   ?= .venv
+FLOWER ?= .venv-flower
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # One compute thread per process: two threads of one process slow each other down on busy cores.
@@ -17,21 +18,21 @@ setup: $(VENV)/.ready  ## Make the virtual environment with pinned dependencies
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (first time: a few minutes) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install --constraint constraints.txt --editable .[test]
+	@$(PIP) install --constraint constraints.txt --editable .[default,test]
 	@touch $@
 
 run: setup  ## Run the main job on embedded data: covey run quick
 	@$(BIN)/covey run quick
 
 test: setup lint types  ## Lint, type-check and test; names the tests it leaves out
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 2 --dist worksteal
 
 $(VENV)/.browser-ready: $(VENV)/.ready
-	@$(PIP) install --constraint constraints.txt --editable .[test,browser]
+	@$(PIP) install --constraint constraints.txt --editable .[default,test,browser]
 	@touch $@
 
 test-browser: $(VENV)/.browser-ready  ## Test the pages in Chromium, which must be there (Debian: apt-get install chromium)
-	@COVEY_BROWSER=required $(BIN)/python -m pytest tests/browser tests/web/test_openapi.py
+	@COVEY_BROWSER=required $(BIN)/python -m pytest tests/browser tests/dashboard/test_openapi.py
 
 lint: setup
 	@$(BIN)/ruff check .
@@ -41,18 +42,22 @@ types: setup
 	@$(BIN)/mypy
 
 $(VENV)/.bench-ready: $(VENV)/.ready
-	@$(PIP) install --constraint constraints.txt --editable .[test,bench]
+	@$(PIP) install --constraint constraints.txt --editable .[default,test,bench]
 	@touch $@
 
-$(VENV)/.flower-ready: $(VENV)/.ready
-	@$(PIP) install --constraint constraints.txt --editable .[test,flower]
+# Flower holds back other packages, so that it has a virtual environment and constraints of its own.
+$(FLOWER)/.ready: pyproject.toml constraints-flower.txt
+	@echo "Setting up $(FLOWER) ..."
+	@test -x $(FLOWER)/bin/python || $(PYTHON) -m venv $(FLOWER)
+	@$(FLOWER)/bin/python -m pip --disable-pip-version-check --quiet install \
+	  --constraint constraints-flower.txt --editable .[default,test,flower]
 	@touch $@
 
-deploy-demo: $(VENV)/.flower-ready  ## Real processes on this machine: a SuperLink, five devices, ten rounds on digits
-	@$(BIN)/covey deploy demo
+deploy-demo: $(FLOWER)/.ready  ## Real processes on this machine: a SuperLink, five devices, ten rounds on digits
+	@$(FLOWER)/bin/covey deploy demo
 
-test-deploy: $(VENV)/.flower-ready  ## Test deployments with real processes (minutes): faults, TLS, secure aggregation
-	@$(BIN)/python -m pytest -m "deploy or not deploy" tests/deploy tests/cli/test_deploy.py
+test-deploy: $(FLOWER)/.ready  ## Test deployments with real processes (minutes): faults, TLS, secure aggregation
+	@$(FLOWER)/bin/python -m pytest -m "deploy or not deploy" tests/deploy tests/cli/test_deploy.py
 
 bench: $(VENV)/.bench-ready  ## Run all benchmarks side by side with their peers (several minutes)
 	@$(BIN)/covey bench --out benchmarks/results.json
@@ -94,21 +99,21 @@ study-identities: setup  ## Repeat the study of private identities (CIFAR-10 nee
 	@echo "Setting up .venv-interop ..."
 	@test -x .venv-interop/bin/python || $(PYTHON) -m venv .venv-interop
 	@.venv-interop/bin/python -m pip --disable-pip-version-check --quiet install \
-	  --constraint constraints.txt --editable .[interop]
+	  --constraint constraints.txt --editable .[fast,interop]
 	@touch $@
 
 interop: .venv-interop/.ready  ## Train VDN, QMIX and IQL of BenchMARL on the environment (own virtual environment)
 	@.venv-interop/bin/python -m pytest tests/interop
 
 $(VENV)/.ray-ready: $(VENV)/.ready
-	@$(PIP) install --constraint constraints.txt --editable .[test,ray]
+	@$(PIP) install --constraint constraints.txt --editable .[default,test,ray]
 	@touch $@
 
 test-ray: $(VENV)/.ray-ready  ## Test pieces of work on a real Ray cluster on this machine (installs 250 MB more)
-	@$(BIN)/python -m pytest tests/pools
+	@$(BIN)/python -m pytest tests/jobs
 
 $(VENV)/.docs-ready: $(VENV)/.ready
-	@$(PIP) install --constraint constraints.txt --editable .[test,docs]
+	@$(PIP) install --constraint constraints.txt --editable .[default,test,docs]
 	@touch $@
 
 docs: $(VENV)/.docs-ready  ## Build the pages and the reference as a site in build/docs; a warning is an error
@@ -117,7 +122,7 @@ docs: $(VENV)/.docs-ready  ## Build the pages and the reference as a site in bui
 
 docs-reference: setup  ## Regenerate docs/scenario.md and docs/learner.md from the code
 	@$(BIN)/python -m covey.scenario.reference > docs/scenario.md
-	@$(BIN)/python -m covey.learners.reference > docs/learner.md
+	@$(BIN)/python -m covey.agents.reference > docs/learner.md
 
 clean:  ## Remove the virtual environment and caches
-	rm -rf $(VENV) .venv-interop build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf $(VENV) $(FLOWER) .venv-interop build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

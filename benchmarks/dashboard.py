@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from covey.simulation.storage import versions
+from covey.files import versions
 
 RESULTS = Path(__file__).with_name("dashboard.json")
 FLAGS = [

@@ -20,7 +20,7 @@ import numpy as np
 
 from covey.deploy.app.wire import Packet, pack, unpack
 from covey.deploy.processes import Started, environment, free_port, superlink_command, write_connection
-from covey.learning import Upload, admit, aggregate_models
+from covey.federated import Upload, admit, aggregate_models
 
 POLLS = 2000
 

@@ -16,12 +16,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from covey.learners.settings import LearnerSettings
-from covey.learners.training import Trainer
+from covey.agents.settings import LearnerSettings
+from covey.agents.training import Trainer
+from covey.files import versions
 from covey.report import render_html, write_training_report
 from covey.scenario import load_scenario
 from covey.simulation import simulate
-from covey.simulation.storage import versions
 
 RESULTS = Path(__file__).with_name("report_size.json")
 FLAGS = [

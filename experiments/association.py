@@ -1,38 +1,43 @@
 """Which learner, which penalty, which size, and does it hold on real rounds? Trains, judges and writes the page.
 
-    python experiments/association.py train --processes 2      # all trainings, one folder each
-    python experiments/association.py judge                    # held-out layouts on the surrogate, transfer, timing
+    python experiments/association.py tune                     # step sizes
+    python experiments/association.py train --processes 2      # all trainings
+    python experiments/association.py judge                    # held-out layouts on the surrogate
+    python experiments/association.py transfer                 # other sizes, and timing
     python experiments/association.py real --data digits       # the same policies on real rounds
     python experiments/association.py real --data cifar10
     python experiments/association.py page                     # docs/policies.md and pictures from the results alone
 
-Finished cells are never computed again, so everything can be stopped and started at will.
+Finished cells are not computed again, so everything can be stopped and started at will. Trainings, their policies and
+what these play are kept in the store of --trained; runs on real rounds are taken over into that of the results.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import subprocess
-import sys
-import time
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
-from rich.progress import Progress
+from study import compute, options_of
 
+from covey.agents.policy import Way, load_policy
 from covey.association import Policy, get_policy
 from covey.evaluation import compare
-from covey.learners.policy import load_policy
+from covey.figures.cells import Cell, cells_in, policy_file
+from covey.figures.kinds import Training
+from covey.figures.scales import Settings
+from covey.files import versions, write_atomically
+from covey.jobs import Store, Values
 from covey.scenario import load_scenario
-from covey.simulation.storage import versions, write_atomically
 
 RESULTS = Path("results/association")
 SEEDS = range(5)
-#: Cells of which fewer seeds are trained: they are side questions.
+#: Sets of which fewer seeds are trained: they are side questions.
 FEWER = {
     "dpvd_able": 2, "iql_able": 2, "dpvd_able_fixed": 2, "dpvd_team": 3, "literal": 2, "quick_dpvd": 3, "quick_iql": 2,
 }  # fmt: skip
@@ -42,114 +47,110 @@ LAYOUTS = range(100, 140)
 #: Policies whose CIFAR-10 runs, more than a minute each, are worth it.
 CIFAR10 = ["dpvd_guarded", "dpvd_alone", "greedy", "coverage", "random", "local_search"]
 REFERENCES = ("random", "nearest", "coverage", "greedy", "local_search", "exact")
+PRESETS = {"digits": "quick", "cifar10": "paper"}
 
-#: Every cell is (scenario, algorithm, further options of `covey train`).
-CELLS: dict[str, tuple[str, str, list[str]]] = {
-    **{f"{alg}": ("paper", alg, []) for alg in ("dpvd", "iql", "qmix")},
-    **{f"{alg}_able": ("paper", alg, ["--learner", "mask=able"]) for alg in ("dpvd", "iql")},
-    "dpvd_able_fixed": ("paper", "dpvd", ["--learner", "mask=able", "--penalty", "fixed"]),
-    "dpvd_fixed": ("paper", "dpvd", ["--penalty", "fixed"]),
-    "dpvd_subset": ("paper", "dpvd", ["--head", "subset"]),
-    "dpvd_subset_fixed": ("paper", "dpvd", ["--head", "subset", "--penalty", "fixed"]),
-    "dpvd_team": ("paper", "dpvd", ["--learner", "credit=team"]),
-    "literal": ("paper", "dpvd", ["--literal"]),
-    "quick_dpvd": ("quick", "dpvd", []),
-    "quick_iql": ("quick", "iql", []),
+#: Every set of trainings is (scenario, algorithm, further settings of the learner).
+SETS: dict[str, tuple[str, str, Settings]] = {
+    **{f"{alg}": ("paper", alg, ()) for alg in ("dpvd", "iql", "qmix")},
+    **{f"{alg}_able": ("paper", alg, (("mask", "able"),)) for alg in ("dpvd", "iql")},
+    "dpvd_able_fixed": ("paper", "dpvd", (("mask", "able"), ("penalty", "fixed"))),
+    "dpvd_fixed": ("paper", "dpvd", (("penalty", "fixed"),)),
+    "dpvd_subset": ("paper", "dpvd", (("head", "subset"),)),
+    "dpvd_subset_fixed": ("paper", "dpvd", (("head", "subset"), ("penalty", "fixed"))),
+    "dpvd_team": ("paper", "dpvd", (("credit", "team"),)),
+    "literal": ("paper", "dpvd", ()),
+    "quick_dpvd": ("quick", "dpvd", ()),
+    "quick_iql": ("quick", "iql", ()),
 }
 #: Settings tried for every algorithm before anything above was trained; the best on validation layouts was kept.
-TRIALS: dict[str, list[str]] = {
-    "slow": ["--learner", "learning_rate=1e-3"],
-    "usual": [],
-    "fast": ["--learner", "learning_rate=6e-3"],
-}
+TRIALS: dict[str, Settings] = {"slow": (("learning_rate", 1e-3),), "usual": (), "fast": (("learning_rate", 6e-3),)}
 #: Epochs of a trial, and its seed, which no other training uses.
 TRIAL_EPOCHS, TRIAL_SEED = 40, 99
 
 
-def folder(cell: str, seed: int, out: Path) -> Path:
-    """Where one training is kept."""
-    return out / cell / f"seed{seed}"
+@dataclass(frozen=True)
+class RealPlay(Cell):
+    """A policy on real rounds of one layout, which is the seed."""
+
+    data: str = ""
+    name: str = ""
+    policy: str | Training = "greedy"
+    way: Way = "guarded"
+    kind: ClassVar[str] = "real"
+
+    @property
+    def label(self) -> str:
+        """Data, policy and layout."""
+        return f"{self.data} {self.name} layout {self.seed}"
+
+    def compute(self, folder: Path) -> Values:
+        """What the policy earned."""
+        policy: Policy
+        if isinstance(self.policy, str):
+            policy = get_policy(self.policy)
+        else:
+            policy = load_policy(policy_file(folder, self.policy), self.loaded, way=self.way)
+        result = compare(self.loaded, {self.name: policy}, [self.seed], learning="real").results[0]
+        columns = ("reward", "without_penalty", "violators", "served", "final_loss")
+        return {name: float(getattr(result, name)[0]) for name in columns}
 
 
-def train_one(cell: str, seed: int, out: Path) -> float:
-    """One training in a process of its own; seconds, 0 when it was there."""
-    target = folder(cell, seed, out)
-    if (target / "done").exists():
-        return 0.0
-    scenario, algorithm, options = CELLS[cell]
-    return _covey_train(target, scenario, algorithm, [*options, *chosen_options(cell)], seed, EPOCHS)
+def trial(algorithm: str, name: str) -> Training:
+    """A trial of one setting."""
+    settings = (("algorithm", algorithm), ("epochs", TRIAL_EPOCHS), *TRIALS[name])
+    return Training("paper", seed=TRIAL_SEED, settings=settings)
 
 
-def _covey_train(target: Path, scenario: str, algorithm: str, options: list[str], seed: int, epochs: int) -> float:
-    command = [sys.executable, "-m", "covey", "train", scenario, "--algorithm", algorithm, "--epochs", str(epochs)]
-    command += ["--seed", str(seed), "--out", str(target), "--quiet", "--overwrite", *options]
-    started = time.perf_counter()
-    subprocess.run(command, check=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    (target / "done").touch()
-    return time.perf_counter() - started
+def training(name: str, seed: int) -> Training:
+    """A training of a set; tuned, but for the paper's own loop, which keeps its step size."""
+    scenario, algorithm, further = SETS[name]
+    tuned = () if name == "literal" else TRIALS[_chosen().get(algorithm, "usual")]
+    settings = (("algorithm", algorithm), ("epochs", EPOCHS), *further, *tuned)
+    return Training(scenario, seed=seed, settings=settings, literal=name == "literal")
 
 
-def tune(out: Path, processes: int) -> None:
-    """Every algorithm with every trial setting, same epochs and seed; writes tuning.json."""
-    jobs = [(alg, trial) for alg in ("dpvd", "iql", "qmix") for trial in TRIALS]
-    found: dict[str, dict[str, Any]] = {}
+@cache
+def _chosen() -> dict[str, str]:
+    path = RESULTS / "tuning.json"
+    return json.loads(path.read_text(encoding="utf-8"))["chosen"] if path.is_file() else {}
 
-    def one(job: tuple[str, str]) -> None:
-        alg, trial = job
-        target = out / "tuning" / f"{alg}_{trial}"
-        if not (target / "done").exists():
-            _covey_train(target, "paper", alg, TRIALS[trial], TRIAL_SEED, TRIAL_EPOCHS)
-        found.setdefault(alg, {})[trial] = json.loads((target / "summary.json").read_text())["validation"]
 
-    with ThreadPoolExecutor(processes) as pool:
-        list(pool.map(one, jobs))
-    ordered = {alg: {trial: found[alg][trial] for trial in TRIALS} for alg in ("dpvd", "iql", "qmix")}
+def tune(store: Store) -> None:
+    """tuning.json: every algorithm with every trial setting, same epochs and seed."""
+    trials = {alg: {name: store[trial(alg, name)]["validation"] for name in TRIALS} for alg in ("dpvd", "iql", "qmix")}
     best = {
-        alg: max(trials, key=lambda name: trials[name]["alone"] + trials[name]["guarded"])
-        for alg, trials in ordered.items()
+        alg: max(scores, key=lambda name: scores[name]["alone"] + scores[name]["guarded"])
+        for alg, scores in trials.items()
     }
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"epochs": TRIAL_EPOCHS, "seed": TRIAL_SEED, "trials": ordered, "chosen": best}, indent=1) + "\n"
+    text = json.dumps({"epochs": TRIAL_EPOCHS, "seed": TRIAL_SEED, "trials": trials, "chosen": best}, indent=1) + "\n"
     write_atomically(RESULTS / "tuning.json", text.encode())
 
 
-def chosen_options(cell: str) -> list[str]:
-    """The tuned settings of the cell's algorithm; the literal loop keeps its own."""
-    path = RESULTS / "tuning.json"
-    if cell == "literal" or not path.is_file():
-        return []
-    return TRIALS[json.loads(path.read_text())["chosen"][CELLS[cell][1]]]
+def trained(name: str, store: Store) -> Iterator[tuple[int, Path]]:
+    """Seeds and policies of a set, as far as they are trained."""
+    for seed in SEEDS:
+        if store.intact(one := training(name, seed)):
+            yield seed, policy_file(store.folder, one)
 
 
-def train(out: Path, processes: int, cells: list[str]) -> None:
-    """All trainings of these cells that are not there yet."""
-    jobs = [(cell, seed) for seed in SEEDS for cell in cells if seed < FEWER.get(cell, len(SEEDS))]
-    with Progress() as progress, ThreadPoolExecutor(processes) as pool:
-        bar = progress.add_task("trainings", total=len(jobs))
-        for _ in pool.map(lambda job: (train_one(*job, out), progress.advance(bar)), jobs):
-            pass
-
-
-def judge(out: Path) -> None:
+def judge(store: Store) -> None:
     """References once, every trained policy alone and guarded, all on the same held-out layouts."""
     for name in ("paper", "quick"):
         scenario = load_scenario(name)
         policies: dict[str, Policy] = {reference: get_policy(reference) for reference in REFERENCES}
-        for cell, (where, _, _) in CELLS.items():
-            for seed in SEEDS if where == name else ():
-                path = folder(cell, seed, out) / "policy.safetensors"
-                if (path.parent / "done").exists():
-                    policy = load_policy(path, scenario)
-                    policies[f"{cell}|{seed}|alone"] = policy.with_way("alone")
-                    policies[f"{cell}|{seed}|guarded"] = policy.with_way("guarded")
-        comparison = compare(scenario, policies, LAYOUTS)
+        for one in (one for one, (where, _, _) in SETS.items() if where == name):
+            for seed, path in trained(one, store):
+                policy = load_policy(path, scenario)
+                policies[f"{one}|{seed}|alone"] = policy.with_way("alone")
+                policies[f"{one}|{seed}|guarded"] = policy.with_way("guarded")
+        comparison = compare(scenario, policies, LAYOUTS, kept=Store(store.folder / "pieces.jsonl"))
         values = comparison.to_dict()
         del values["paired_differences"]  # of all pairs, and computed again for those that the page shows
         _write(f"surrogate_{name}.json", values)
         print(name, "judged:", len(policies), "policies")
 
 
-def transfer(out: Path) -> None:
+def transfer(store: Store) -> None:
     """The policy trained at 12 users and 4 stations, elsewhere, without training again."""
     rows = []
     for users, stations, blocks, side in ((12, 4, 4, 500), (12, 8, 4, 500), (100, 4, 8, 1000), (100, 16, 8, 1000),
@@ -161,8 +162,8 @@ def transfer(out: Path) -> None:
         layouts = range(200, 220 if users <= 100 else 206)
         names = ("coverage", "greedy")
         policies: dict[str, Policy] = {name: get_policy(name) for name in names}
-        for seed in SEEDS:
-            policy = load_policy(folder("dpvd", seed, out) / "policy.safetensors", scenario)
+        for seed, path in trained("dpvd", store):
+            policy = load_policy(path, scenario)
             policies[f"dpvd|{seed}|alone"] = policy.with_way("alone")
             policies[f"dpvd|{seed}|guarded"] = policy.with_way("guarded")
         comparison = compare(scenario, policies, layouts, together=1)
@@ -177,32 +178,13 @@ def _task_sets(stations: int) -> list[list[int]]:
     return [sorted((b + j) % 4 for j in range(3)) for b in range(stations)]
 
 
-def real(out: Path, data: str, layouts: int, policies: list[str] | None) -> None:
-    """Policies on real rounds; one file per (policy, layout), so that it can be stopped and started."""
-    name = {"digits": "quick", "cifar10": "paper"}[data]
-    prefix = "quick_" if name == "quick" else ""
-    scenario = load_scenario(name)
-    makers: dict[str, Any] = {reference: (lambda r=reference: get_policy(r)) for reference in REFERENCES}
-    for cell in ("dpvd", "iql"):
-        for way in ("guarded", "alone"):
-            path = folder(prefix + cell, 0, out) / "policy.safetensors"
-            makers[f"{cell}_{way}"] = lambda p=path, w=way: load_policy(p, scenario, way=w)
-    chosen = policies or (CIFAR10 if data == "cifar10" else list(makers))
-    makers = {policy: makers[policy] for policy in chosen}
-    for layout in range(100, 100 + layouts):
-        for policy, make in makers.items():
-            target = RESULTS / "real" / data / f"{policy}-{layout}.json"
-            if target.is_file():
-                continue
-            comparison = compare(scenario, {policy: make()}, [layout], learning="real")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            result = comparison.results[0]
-            _write(str(target.relative_to(RESULTS)), {
-                "reward": float(result.reward[0]), "without_penalty": float(result.without_penalty[0]),
-                "violators": float(result.violators[0]), "served": float(result.served[0]),
-                "final_loss": float(result.final_loss[0]),
-            })  # fmt: skip
-            print(data, layout, policy, round(float(result.reward[0]), 1), flush=True)
+def real_play(data: str, name: str, layout: int) -> RealPlay:
+    """A policy on real rounds: a reference, or the first training of a set as `dpvd_guarded`, `dpvd_alone`, ..."""
+    algorithm, _, way = name.rpartition("_")
+    if name in REFERENCES:
+        return RealPlay(PRESETS[data], (), layout, data, name, name)
+    first = training(algorithm if data == "cifar10" else f"quick_{algorithm}", 0)
+    return RealPlay(PRESETS[data], (), layout, data, name, first, way)  # type: ignore[arg-type]
 
 
 def _write(name: str, values: dict[str, Any]) -> None:
@@ -212,27 +194,40 @@ def _write(name: str, values: dict[str, Any]) -> None:
 
 def main() -> None:
     """Read the arguments and do what they ask for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__, RESULTS)
     parser.add_argument("what", choices=("tune", "train", "judge", "transfer", "real", "page"))
-    parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--cells", nargs="*", default=list(CELLS))
-    parser.add_argument("--data", choices=("digits", "cifar10"), default="digits")
+    parser.add_argument("--sets", nargs="*", default=list(SETS))
+    parser.add_argument("--data", choices=tuple(PRESETS), default="digits")
     parser.add_argument("--layouts", type=int, default=20)
     parser.add_argument("--policies", nargs="*", help="only these, on real rounds")
-    parser.add_argument("--out", type=Path, default=Path("runs/association"), help="folder of the trainings")
+    parser.add_argument("--trained", type=Path, default=Path("runs/association"), help="folder of the trainings")
     options = parser.parse_args()
     np.seterr(all="raise", under="ignore")
     if options.what == "tune":
-        tune(options.out, options.processes)
+        compute([trial(alg, name) for alg in ("dpvd", "iql", "qmix") for name in TRIALS], options.trained, options)
     elif options.what == "train":
-        train(options.out, options.processes, options.cells)
+        sets = [(name, seed) for seed in SEEDS for name in options.sets if seed < FEWER.get(name, len(SEEDS))]
+        compute([training(*one) for one in sets], options.trained, options)
+    store = cells_in(options.trained, any_version=options.any_version)
+    if options.what == "tune":
+        tune(store)
     elif options.what == "judge":
-        judge(options.out)
+        judge(store)
     elif options.what == "transfer":
-        transfer(options.out)
+        transfer(store)
     elif options.what == "real":
-        real(options.out, options.data, options.layouts, options.policies)
-    else:
+        learned = [f"{alg}_{way}" for alg in ("dpvd", "iql") for way in ("guarded", "alone")]
+        names = options.policies or (CIFAR10 if options.data == "cifar10" else [*REFERENCES, *learned])
+        layouts = range(100, 100 + options.layouts)
+        published = cells_in(options.out, any_version=options.any_version)
+        cells = [real_play(options.data, name, layout) for layout in layouts for name in names]
+        missing = [cell for cell in cells if not published.has(cell)]
+        compute(missing, options.trained, options)
+        store = cells_in(options.trained, any_version=options.any_version)
+        for cell in missing:
+            published.take(store.find(cell))  # type: ignore[arg-type]
+        published.tidy()
+    elif options.what == "page":
         from association_page import write_page
 
         write_page(RESULTS)

@@ -14,10 +14,12 @@ from matplotlib.figure import Figure
 from covey.environment import calibration_for
 from covey.environment.surrogate import recursion
 from covey.evaluation import Estimate, interquartile_mean, mean_interval, rank_correlation
+from covey.figures.cells import cells_in
+from covey.files import write_atomically
+from covey.jobs import made_with, versions_text
 from covey.report.palette import INK, MUTED, OKABE_ITO, drawing_style
 from covey.report.pictures import png
 from covey.scenario import load_scenario
-from covey.simulation.storage import write_atomically
 
 #: Rank correlation from which the surrogate is said to predict the order.
 _PREDICTS = 0.6
@@ -333,9 +335,9 @@ def _agreement(reward: dict[str, np.ndarray], surrogate: dict[str, float]) -> tu
 
 def _real(results: Path, data: str, judged: Judged, prefix: str) -> list[str]:
     found: dict[str, dict[int, dict[str, float]]] = {}
-    for path in sorted((results / "real" / data).glob("*.json")):
-        policy, _, layout = path.stem.rpartition("-")
-        found.setdefault(policy, {})[int(layout)] = json.loads(path.read_text(encoding="utf-8"))
+    records = [one for one in cells_in(results, any_version=True).records("real") if one.job["data"] == data]
+    for record in sorted(records, key=lambda record: record.job["name"]):
+        found.setdefault(record.job["name"], {})[record.job["seed"]] = record.values
     if "greedy" not in found:
         return []
     layouts = sorted(set.intersection(*(set(values) for values in found.values())))
@@ -380,6 +382,8 @@ def _real(results: Path, data: str, judged: Judged, prefix: str) -> list[str]:
         {alike} as they are."""
     if tau < _PREDICTS:
         note += " That is not the same order: the surrogate does not tell these policies apart as real rounds do."
+    if len(made_with(records)) > 1:
+        note += f" Versions: {versions_text(records)}."
     return [*lines, "", *_text(note), ""]
 
 

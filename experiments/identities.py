@@ -1,22 +1,20 @@
 """How good are private task identities? Announcements against their cost, then whole runs on digits and CIFAR-10.
 
     python experiments/identities.py announce                     # accuracy of announcements by rho, K and X
-    python experiments/identities.py runs --data digits           # whole runs, one file each
-    python experiments/identities.py runs --data cifar10 --seeds 3 --minutes 35
+    python experiments/identities.py runs --data digits           # whole runs
+    python experiments/identities.py runs --data cifar10 --seeds 3
     python experiments/identities.py page                         # docs/identities.md and its picture
 
-Finished cells are never computed again, so everything can be stopped and started at will. Runs go
+Finished cells of the study's store are not computed again, so everything can be stopped and started at will. Runs go
 seed by seed over all modes, so that an early stop leaves complete pairs.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -25,26 +23,25 @@ from identities_page import PLACES as TITLES
 from identities_page import Announcements, Runs, render_page
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from study import compute, options_of
 
 from covey import Simulation, load_scenario
 from covey.data import load_dataset, partition
 from covey.evaluation import mean_interval
-from covey.learning import (
+from covey.federated import (
     bounded_scores,
     build_model,
-    identities_from_scores,
-    identity_noise_scale,
-    noisy_identities,
-    score_width,
     task_scores,
 )
+from covey.figures.cells import Cell
+from covey.files import write_atomically
+from covey.identification import best_score
+from covey.identification.noisy_max import identity_noise_scale, noisy_identities, score_width
+from covey.jobs import Values
 from covey.report.palette import INK, MARKERS, MUTED, OKABE_ITO, drawing_style
 from covey.report.pictures import png
 from covey.scenario import Scenario
 from covey.seeding import generator
-from covey.simulation.storage import versions, write_atomically
-
-RESULTS = Path("results/identities")
 
 #: Costs of one announcement, three to a decade.
 RHO = tuple(round(10 ** (-4 + step / 3), 7) for step in range(13))
@@ -95,10 +92,55 @@ PLAYED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 }
 
 
-def announce(place: str, seed: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Announced(Cell):
+    """Accuracy of announcements at one place, with the models of one oracle run."""
+
+    place: str = ""
+    kind: ClassVar[str] = "announcement"
+
+    @property
+    def label(self) -> str:
+        """Place and seed."""
+        return f"{self.place} seed {self.seed}"
+
+    def compute(self, folder: Path) -> Values:
+        """After each of `ROUNDS`, by samples."""
+        return announce(self.loaded, self.place, self.seed)
+
+
+@dataclass(frozen=True)
+class IdentityRun(Cell):
+    """A whole run under a policy, with identities announced in one of the modes."""
+
+    data: str = ""
+    policy: str = ""
+    mode: str = ""
+    kind: ClassVar[str] = "identity_run"
+
+    @property
+    def label(self) -> str:
+        """Data, policy, mode and seed."""
+        return f"{self.data} {self.policy} {self.mode} seed {self.seed}"
+
+    def compute(self, folder: Path) -> Values:
+        """Accuracy by round, and what it cost."""
+        return play(self.loaded, self.policy, self.seed)
+
+
+def announced(place: str, seed: int) -> Announced:
+    """The cell of this place."""
+    return Announced("quick", (*PLACES[place][0], "clustering.rule=oracle"), seed, place)
+
+
+def identity_run(data: str, policy: str, mode: str, seed: int) -> IdentityRun:
+    """The cell of these names."""
+    return IdentityRun(PRESETS[data], tuple(MODES[mode]), seed, data, policy, mode)
+
+
+def announce(scenario: Scenario, place: str, seed: int) -> Values:
     """Accuracy of announcements with the models of one oracle run, after each of `ROUNDS`."""
     overrides, tasks, sizes = PLACES[place]
-    scenario = load_scenario("quick", [*overrides, "clustering.rule=oracle"])
     rows: list[dict[str, Any]] = []
     with Simulation(scenario, "greedy", seed=seed) as simulation:
         for number in ROUNDS:
@@ -112,7 +154,7 @@ def announce(place: str, seed: int) -> dict[str, Any]:
                 ])  # fmt: skip
                 found = _announcements(dealt, state.models, state.movements, seed)
                 rows.append({"round": number, "samples": size, **found})
-    return {"place": place, "tasks": tasks, "seed": seed, "rho": list(RHO), "rows": rows}
+    return {"tasks": tasks, "rho": list(RHO), "rows": rows}
 
 
 def _announcements(scenario: Scenario, models: np.ndarray, movements: np.ndarray, seed: int) -> dict[str, Any]:
@@ -142,7 +184,7 @@ def _announcements(scenario: Scenario, models: np.ndarray, movements: np.ndarray
             similarity.append(one[1])
         groups.append(data.groups)
     scores, group = np.array(bounded), np.concatenate(groups)
-    raw = identities_from_scores(np.array(losses), np.array(similarity), weight, "gradient_loss")
+    raw = best_score(np.array(losses), np.array(similarity), weight)
     width = score_width(weight, privacy.loss_bound, replaced=privacy.adjacency == "replace_one")
     normals = generator(seed, "identity_noise", user=size).standard_normal((DRAWS, len(group), 2, tasks))
     drawn, exact = [], []
@@ -166,24 +208,19 @@ def _announcements(scenario: Scenario, models: np.ndarray, movements: np.ndarray
     }
 
 
-def play(data: str, policy: str, mode: str, seed: int) -> dict[str, Any]:
+def play(scenario: Scenario, policy: str, seed: int) -> Values:
     """One whole run: accuracy and clustering accuracy by round, and what it cost."""
-    scenario = load_scenario(PRESETS[data], MODES[mode])
     with Simulation(scenario, policy, seed=seed) as simulation:
         while not simulation.done:
             simulation.play()
         history, state, engine = simulation.history, simulation.state, simulation.world.engine
         # At home a user may choose the model of least loss: what is not announced costs nothing.
         engine.publish(state.models, state.movements)
-        losses, similarity = engine.score(state.round, batch=0, gradients=False)
-        chosen = engine.evaluate(identities_from_scores(losses, similarity, 0.0, "loss"))
+        losses, _ = engine.score(state.round, batch=0, gradients=False)
+        chosen = engine.evaluate(best_score(losses, np.zeros_like(losses), 0.0))
         at_home = float(chosen.test_correct.sum() / simulation.world.test_samples.sum())
     ledger = history.ledger
     return {
-        "data": data,
-        "policy": policy,
-        "mode": mode,
-        "seed": seed,
         "accuracy": history.column("accuracy").tolist(),
         "clustering_accuracy": history.column("clustering_accuracy").tolist(),
         "loss": history.column("loss").tolist(),
@@ -198,41 +235,6 @@ def play(data: str, policy: str, mode: str, seed: int) -> dict[str, Any]:
         "announcements_max": int(ledger.announcements.max()),
         "unprotected_max": int(ledger.unprotected.max()),
     }
-
-
-def _write(path: Path, values: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, (json.dumps(values | {"versions": versions()}) + "\n").encode())
-
-
-def announce_all() -> None:
-    """Every place and seed that is not there yet."""
-    for seed in range(SEEDS):
-        for place in PLACES:
-            target = RESULTS / "announcements" / f"{place}-{seed}.json"
-            if not target.is_file():
-                _write(target, announce(place, seed))
-                print(place, seed, flush=True)
-
-
-def play_all(data: str, seeds: int, minutes: float) -> None:
-    """Every run that is not there yet, seed by seed, until the time is over."""
-    policies, modes = PLAYED[data]
-    end = time.monotonic() + 60.0 * minutes
-    for seed in range(seeds):
-        for policy in policies:
-            for mode in modes:
-                target = RESULTS / "runs" / data / f"{policy}-{mode}-{seed}.json"
-                if target.is_file():
-                    continue
-                if time.monotonic() > end:
-                    print(f"stopped after {minutes:g} minutes", flush=True)
-                    return
-                started = time.monotonic()
-                cell = play(data, policy, mode, seed)
-                _write(target, cell)
-                took = time.monotonic() - started
-                print(f"{data} {policy} {mode} {seed}: {cell['accuracy'][-1]:.3f} in {took:.0f} s", flush=True)
 
 
 def draw_announcements(found: Announcements) -> Figure:
@@ -309,28 +311,34 @@ def _draw_gaps(axes: Any, row: int, gaps: np.ndarray) -> None:
         )
 
 
-def write_page() -> None:
+def write_page(results: Path) -> None:
     """Write the page and its pictures from the results alone."""
-    announced, digits, cifar10 = Announcements(RESULTS), Runs(RESULTS, "digits"), Runs(RESULTS, "cifar10")
-    write_atomically(Path("docs/identities.md"), render_page(RESULTS).encode())
-    write_atomically(Path("docs/images/identities.png"), png(draw_announcements(announced)))
+    digits, cifar10 = Runs(results, "digits"), Runs(results, "cifar10")
+    write_atomically(Path("docs/identities.md"), render_page(results).encode())
+    write_atomically(Path("docs/images/identities.png"), png(draw_announcements(Announcements(results))))
     write_atomically(Path("docs/images/identities_runs.png"), png(draw_runs(digits, cifar10)))
 
 
 def main() -> None:
     """Read the arguments and do what they ask for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__, Path("results/identities"))
     parser.add_argument("what", choices=("announce", "runs", "page"))
     parser.add_argument("--data", choices=tuple(PRESETS), default="digits")
     parser.add_argument("--seeds", type=int, default=20, help="seeds of whole runs")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="start no run after so many minutes")
     options = parser.parse_args()
     if options.what == "announce":
-        announce_all()
+        compute([announced(place, seed) for seed in range(SEEDS) for place in PLACES], options.out, options)
     elif options.what == "runs":
-        play_all(options.data, options.seeds, options.minutes)
+        policies, modes = PLAYED[options.data]
+        cells = [
+            identity_run(options.data, policy, mode, seed)
+            for seed in range(options.seeds)
+            for policy in policies
+            for mode in modes
+        ]
+        compute(cells, options.out, options)
     else:
-        write_page()
+        write_page(options.out)
 
 
 if __name__ == "__main__":

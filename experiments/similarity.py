@@ -8,28 +8,49 @@ all users are looked at. Writes results/clustering/similarity.json, which docs/c
 
 from __future__ import annotations
 
-import argparse
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
+from study import compute, options_of
 
-from covey import Simulation, load_scenario
-from covey.learning import matching
-from covey.simulation.storage import write_atomically
+from covey import Simulation
+from covey.figures.cells import Cell, cells_in
+from covey.files import write_atomically
+from covey.identification import matching
+from covey.jobs import Values
+from covey.scenario import Scenario
 
 SCENARIOS = {
-    "digits, label mixes": [],
-    "digits, label mixes, noise off": ["privacy.noise=off"],
-    "digits, rotated": ["data.partition=rotation"],
+    "digits, label mixes": (),
+    "digits, label mixes, noise off": ("privacy.noise=off",),
+    "digits, rotated": ("data.partition=rotation",),
 }
 ROUNDS = (2, 5, 10)
 
 
-def look(overrides: list[str], seed: int) -> dict[int, dict[str, float]]:
+@dataclass(frozen=True)
+class Look(Cell):
+    """Both parts of the score before some rounds of a run."""
+
+    kind: ClassVar[str] = "similarity"
+
+    @property
+    def label(self) -> str:
+        """Scenario and seed."""
+        return " ".join((self.scenario, *self.overrides, f"seed {self.seed}"))
+
+    def compute(self, folder: Path) -> Values:
+        """By round."""
+        return {str(turn): values for turn, values in look(self.loaded, self.seed).items()}
+
+
+def look(scenario: Scenario, seed: int) -> dict[int, dict[str, float]]:
     """Spread over tasks of both parts of the score, and accuracy of each part alone, before some rounds."""
     found: dict[int, dict[str, float]] = {}
-    with Simulation(load_scenario("quick", overrides), "greedy", seed=seed) as simulation:
+    with Simulation(scenario, "greedy", seed=seed) as simulation:
         world = simulation.world
         while simulation.state.round < max(ROUNDS):
             simulation.play()
@@ -51,15 +72,19 @@ def look(overrides: list[str], seed: int) -> dict[int, dict[str, float]]:
 
 def main() -> None:
     """Look at all scenarios and seeds, and save the means."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options_of(__doc__, Path("results/clustering"))
     parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--out", type=Path, default=Path("results/clustering"))
     options = parser.parse_args()
+    cells = {
+        name: [Look("quick", overrides, seed) for seed in range(options.seeds)] for name, overrides in SCENARIOS.items()
+    }
+    compute([cell for group in cells.values() for cell in group], options.out, options)
+    store = cells_in(options.out, any_version=options.any_version)
     means: dict[str, dict[str, dict[str, float]]] = {}
-    for name, overrides in SCENARIOS.items():
-        looks = [look(overrides, seed) for seed in range(options.seeds)]
+    for name, group in cells.items():
+        looks = [store[cell] for cell in group]
         means[name] = {
-            str(turn): {key: float(np.mean([one[turn][key] for one in looks])) for key in looks[0][turn]}
+            str(turn): {key: float(np.mean([one[str(turn)][key] for one in looks])) for key in looks[0][str(turn)]}
             for turn in ROUNDS
         }
     report = {"seeds": options.seeds, "means": means}

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.pages import ROOT, Block, covey_server, make_checkout, run_block
+from tests.forks import Forks
+from tests.pages import ROOT, Block, make_checkout, run_block
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    with covey_server() as address:
-        yield address
-
-
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_runs(script: Path, server: str, tmp_path: Path) -> None:
-    make_checkout(tmp_path, server)
+def test_an_example_runs(script: Path, forks: Forks, tmp_path: Path) -> None:
+    make_checkout(tmp_path, forks)
     command = f".venv/bin/python examples/{script.name}"
-    result = run_block(Block(script.name, 1, "sh", command, None), tmp_path)
+    result = run_block(Block(script.name, 1, "sh", command, None), tmp_path, forks)
     assert result.returncode == 0, result.stderr
     picture = tmp_path / "runs" / "examples" / f"{script.stem}.png"
     assert picture.read_bytes().startswith(b"\x89PNG")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import Ended, run
 
 ROOT = Path(__file__).parents[1]
 A_TEST = """
@@ -22,16 +22,13 @@ def test_a_number():
 """
 
 
-def run_tests(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run_tests(folder: Path, **environment: str) -> Ended:
     """Run two tests, one of which needs a browser, where no program can be found."""
     (folder / "test_it.py").write_text(A_TEST, encoding="utf-8")
     plugins = ["-p", "tests.conftest", "-p", "tests.browser.conftest", "-p", "no:cacheprovider", "-W", "ignore"]
     command = [sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), *plugins, str(folder)]
     given = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
-    return subprocess.run(
-        command, cwd=ROOT, env={**given, "COVEY_BROWSER": "", "PATH": str(folder), **environment}, text=True,
-        capture_output=True, timeout=300,
-    )  # fmt: skip
+    return run(command, cwd=ROOT, env={**given, "COVEY_BROWSER": "", "PATH": str(folder), **environment})
 
 
 def test_tests_without_a_browser_are_named_with_the_way_to_run_them(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from fedavg import CLASSES, LEARNING_RATE, SAMPLES, SHAPE, client, first_weights
 from turns import Turns
 
 from covey.data import UserData
-from covey.learning import Engine, aggregate_models, build_model
+from covey.federated import Engine, aggregate_models, build_model
 from covey.privacy import ReplayNoise
 from covey.scenario.schema import Model
 

@@ -39,7 +39,7 @@ def main() -> None:
             for _ in range(work["steps"] // work["networks"]):
                 if rounds.done:
                     rounds.reset(rng.integers(2**30, size=work["networks"]).tolist())
-                eligible = rounds.view.eligible(rounds.site)
+                eligible = rounds.observation.eligible
                 rounds.step(eligible & (rng.random(eligible.shape) < work["chosen"]))
             return 0.0
 

@@ -7,8 +7,8 @@ import time
 import torch
 from turns import Turns
 
-from covey.learners.settings import LearnerSettings
-from covey.learners.training import Trainer
+from covey.agents.settings import LearnerSettings
+from covey.agents.training import Trainer
 from covey.scenario import load_scenario
 
 

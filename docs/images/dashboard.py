@@ -22,8 +22,8 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
-from covey.web.serve import listen, server_of
-from covey.web.settings import Settings
+from covey.dashboard.scenario_keys import Settings
+from covey.dashboard.serve import listen, server_of
 
 HERE = Path(__file__).parent
 FLAGS = [

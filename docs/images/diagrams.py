@@ -16,23 +16,25 @@ EDGE = 12
 #: Packages from the top to the bottom, row by row, each with what it holds. A package imports only from lower rows.
 LAYERS: list[list[tuple[str, str]]] = [
     [("cli", "the commands")],
-    [("web", "the dashboard"), ("deploy", "real devices")],
+    [("dashboard", "runs in the browser"), ("deploy", "real devices")],
     [("figures", "figures and claims"), ("bench", "measurements")],
     [("report", "pages, pictures, tables")],
     [("evaluation", "policies and bounds, judged")],
-    [("learners", "policies that learn")],
+    [("agents", "policies that learn")],
     [("environment", "the decision problem")],
-    [("simulation", "the round in seven steps, runs, results")],
-    [("association", "what a station sees, references")],
-    [("radio", "places and links"), ("learning", "clip, step, average")],
+    [("simulation", "the round, runs, results")],
+    [("identification", "who has which task"), ("association", "who serves whom")],
+    [("uplink", "who shares the air"), ("federated", "clip, step, average")],
     [("allocation", "blocks and noise"), ("privacy", "costs, ledger, noise")],
-    [("security", "masked sums"), ("data", "data sets"), ("theory", "bounds")],
-    [("scenario", "what a run is made of"), ("pools", "where work is done")],
-    [("compiled", "loops as machine code"), ("seeding", "all randomness")],
-    [("errors", "one sentence each"), ("names", "of files")],
+    [("network", "limits and views"), ("security", "masked sums")],
+    [("radio", "links"), ("data", "data sets"), ("theory", "bounds")],
+    [("scenario", "what a run is made of"), ("jobs", "where work is done")],
+    [("parts", "found by name"), ("extras", "if installed"), ("files", "atomic writes")],
+    [("compiled", "fast loops"), ("seeding", "randomness"), ("arrays", "array types")],
+    [("errors", "one sentence each"), ("run_files", "names in a folder")],
 ]
 #: Rows that belong together, by the last row of each group, and the group's name.
-GROUPS = {3: "shown", 6: "decided by learning", 8: "simulated", 11: "subjects", 14: "basis"}
+GROUPS = {3: "shown", 6: "decided by learning", 8: "simulated", 12: "subjects", 16: "basis"}
 
 #: Number and name of a step, whose work it is (0: users, 1: stations), what is done there in up to two lines, and what
 #: crosses the air before it: a direction (1: to the stations, -1: to the users, 0: nothing) and a word.
@@ -136,7 +138,7 @@ def packages() -> str:
 
 
 def round_flow() -> str:
-    """The seven steps between users and stations, from the top to the bottom."""
+    """The steps between users and stations, from the top to the bottom."""
     wide, tall, gap, top = 172.0, 70.0, 20.0, 56.0
     left, right = EDGE + wide / 2, WIDTH - EDGE - wide / 2
     middle = [left, right]
@@ -163,7 +165,7 @@ def round_flow() -> str:
         elif number:
             parts.append(arrow(x, y - gap, x, y))
     parts.append(text(WIDTH / 2, height - 14, "then users move, and the next round begins", "small"))
-    return picture(height, "The data flow of a round: seven steps between users and stations", parts)
+    return picture(height, "The data flow of a round between users and stations", parts)
 
 
 PICTURES = {"packages.svg": packages, "round.svg": round_flow}

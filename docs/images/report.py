@@ -13,10 +13,10 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
+from covey.files import versions
 from covey.report import render_html
 from covey.scenario import load_scenario
 from covey.simulation import simulate
-from covey.simulation.storage import versions
 
 FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

@@ -6,20 +6,21 @@
     print(history.column("accuracy"))
 
 `Scenario` describes a run, `simulate` plays it, `History` is the result. The packages below hold
-one subject each: `radio`, `allocation`, `association`, `learning`, `privacy`, `data`, `simulation`,
-`environment`, `learners`, `evaluation`.
+one subject each: `radio`, `network`, `uplink`, `allocation`, `association`, `identification`, `federated`, `privacy`,
+`data`, `simulation`, `environment`, `agents`, `evaluation`; `parts` is where everything that can be swapped is found.
 """
 
 from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from covey.association import Observation, register_policy
+    from covey.agents.library import learned_policy
+    from covey.association import register_policy
     from covey.data import UserData, register_dataset
     from covey.environment import parallel_env
     from covey.errors import CoveyError
-    from covey.learners.library import learned_policy
-    from covey.learning import register_model
+    from covey.federated import register_model
+    from covey.network import Observation
     from covey.radio import register_mobility, register_path_loss
     from covey.scenario import Scenario, dump_scenario, load_scenario
     from covey.simulation import History, Simulation, simulate
@@ -50,25 +51,26 @@ __all__ = [
 _HOMES = {
     "CoveyError": "errors",
     "History": "simulation",
-    "Observation": "association",
+    "Observation": "network",
     "Scenario": "scenario",
     "Simulation": "simulation",
     "UserData": "data",
     "dump_scenario": "scenario",
-    "learned_policy": "learners.library",
+    "learned_policy": "agents.library",
     "load_scenario": "scenario",
     "parallel_env": "environment",
     "register_dataset": "data",
     "register_mobility": "radio",
-    "register_model": "learning",
+    "register_model": "federated",
     "register_path_loss": "radio",
     "register_policy": "association",
     "simulate": "simulation",
 }
 #: Packages that can be reached as `covey.NAME` without an import of their own.
 _PACKAGES = frozenset({
-    "allocation", "association", "data", "environment", "errors", "evaluation", "learners", "learning", "privacy",
-    "radio", "report", "scenario", "security", "seeding", "simulation", "theory",
+    "agents", "allocation", "association", "data", "environment", "errors", "evaluation", "federated", "identification",
+    "network", "parts", "privacy", "radio", "report", "scenario", "security", "seeding", "simulation", "theory",
+    "uplink",
 })  # fmt: skip
 
 

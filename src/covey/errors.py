@@ -19,6 +19,10 @@ class ScenarioError(CoveyError):
     exit_code = 2
 
 
+class MissingExtraError(ScenarioError):
+    """A command or a setting needs an optional package that is not installed."""
+
+
 class DataError(CoveyError):
     """A data set is missing, damaged or too small for the scenario."""
 
@@ -55,7 +59,7 @@ INTERRUPTED = 130
 EXIT_CODES: dict[int, str] = {
     0: "success",
     1: "an unexpected error; COVEY_DEBUG=1 shows where",
-    2: "wrong usage, or a scenario or override that is not allowed",
+    2: "wrong usage, a scenario or override that is not allowed, or an extra that is not installed",
     3: "a data set is missing, damaged or too small",
     4: "results cannot be written (read-only folder, full disk, folder already in use)",
     5: "the run cannot be resumed from this folder",

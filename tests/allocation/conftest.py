@@ -6,6 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from covey.network import RadioLimits
+
 POWER_W = 1.0
 NOISE_W = 1e-12
 MIN_SINR = 1.0
@@ -20,8 +22,12 @@ class Instance:
     blocks: int
 
     @property
-    def radio(self) -> dict[str, float]:
-        return {"blocks": self.blocks, "power_w": POWER_W, "noise_w": NOISE_W, "min_sinr": MIN_SINR}
+    def radio(self) -> RadioLimits:
+        return self.limited(99)
+
+    def limited(self, slots: int) -> RadioLimits:
+        """The radio with so many broadcasts in a round."""
+        return RadioLimits(self.blocks, slots, POWER_W, NOISE_W, MIN_SINR)
 
     def selection(self, rng: np.random.Generator) -> np.ndarray:
         """A random selection (B, U) of able users, one station each, at most R per station."""

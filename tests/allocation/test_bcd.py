@@ -7,7 +7,7 @@ import pytest
 
 from covey.allocation import JointProblem, block_coordinate_descent, sequential_allocation
 
-from .conftest import MIN_SINR, NOISE_W, POWER_W, make_instance
+from .conftest import make_instance
 
 GAMMA = 2e7
 
@@ -19,10 +19,7 @@ def joint(seed: int, **changes: object) -> JointProblem:
         selected=instance.selection(np.random.default_rng(seed)),
         samples=instance.samples.astype(float),
         identities=instance.identities,
-        blocks=4,
-        power_w=POWER_W,
-        noise_w=NOISE_W,
-        min_sinr=MIN_SINR,
+        radio=instance.radio,
         v_max=12.0,
         n_min=100.0,
         leakage_weight=GAMMA,

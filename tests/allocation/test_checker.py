@@ -208,8 +208,8 @@ def test_projected_plans_with_feasible_noise_pass(seed: int, density: float, blo
     # Deep fades and strong links side by side, so that sums lose digits if anything does.
     problem.gains *= 10 ** rng.uniform(-3, 3, problem.gains.shape)
     plan = project(
-        selected, problem.identities, problem.capable, problem.gains, problem.samples, **problem.radio,
-        downlink_slots=slots, first_station=seed % 4,
+        selected, problem.identities, problem.capable, problem.gains, problem.samples, problem.limited(slots),
+        first_station=seed % 4,
     )  # fmt: skip
     noise = noise_levels(problem.samples, np.where(plan.served, problem.identities, -1), 12.0, 100.0)
     assume(noise.feasible.all())

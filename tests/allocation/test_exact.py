@@ -52,8 +52,8 @@ def test_association_equals_enumeration(seed: int) -> None:
     problem.capable[seed % 2, seed % 2] = False
     slots = 1 + seed % 3
     solution = exact_association(
-        problem.gains, problem.identities, problem.capable, problem.samples.astype(float), **problem.radio,
-        downlink_slots=slots,
+        problem.gains, problem.identities, problem.capable, problem.samples.astype(float),
+        problem.limited(slots),
     )  # fmt: skip
     weight, broadcasts = best_by_enumeration(problem, problem.capable[:, problem.identities], slots)
     assert solution.status == "optimal"
@@ -68,7 +68,7 @@ def test_association_equals_enumeration(seed: int) -> None:
 def test_blocks_equal_enumeration(seed: int) -> None:
     problem = make_instance(seed, stations=3, users=7, blocks=2, area_m=700.0)
     selected = problem.selection(np.random.default_rng(seed))
-    solution = exact_blocks(problem.gains, selected, problem.samples.astype(float), **problem.radio)
+    solution = exact_blocks(problem.gains, selected, problem.samples.astype(float), problem.radio)
     weight, _ = best_by_enumeration(problem, selected, None)
     assert solution.objective == pytest.approx(weight)
     assert feasible(problem, solution.station, solution.block)
@@ -80,16 +80,16 @@ def test_never_below_the_heuristic() -> None:
         problem = make_instance(seed)
         selected = problem.selection(np.random.default_rng(seed))
         weights = problem.samples.astype(float)
-        found = weights[assign_blocks(problem.gains, selected, weights, **problem.radio).block >= 0].sum()
-        assert exact_blocks(problem.gains, selected, weights, **problem.radio).objective >= found - 1e-9
+        found = weights[assign_blocks(problem.gains, selected, weights, problem.radio).block >= 0].sum()
+        assert exact_blocks(problem.gains, selected, weights, problem.radio).objective >= found - 1e-9
 
 
 def test_unavailable_users_are_left_out(instance: Callable) -> None:
     problem = instance(1)
     available = np.arange(12) % 2 == 0
     solution = exact_association(
-        problem.gains, problem.identities, problem.capable, problem.samples.astype(float), **problem.radio,
-        downlink_slots=6, available=available,
+        problem.gains, problem.identities, problem.capable, problem.samples.astype(float),
+        problem.limited(6), available=available,
     )  # fmt: skip
     assert solution.objective > 0
     assert np.all(solution.station[~available] == -1)
@@ -98,16 +98,16 @@ def test_unavailable_users_are_left_out(instance: Callable) -> None:
 def test_nothing_to_do(instance: Callable) -> None:
     problem = instance(1)
     arguments = (problem.gains, problem.identities, problem.capable, problem.samples.astype(float))
-    nobody = exact_association(*arguments, **problem.radio, downlink_slots=6, available=np.zeros(12, dtype=bool))
+    nobody = exact_association(*arguments, problem.limited(6), available=np.zeros(12, dtype=bool))
     assert (nobody.objective, nobody.status) == (0.0, "optimal")
-    no_slots = exact_association(*arguments, **problem.radio, downlink_slots=0)
+    no_slots = exact_association(*arguments, problem.limited(0))
     assert (no_slots.objective, no_slots.status) == (0.0, "optimal")
 
 
 def test_a_time_limit_is_reported_with_what_may_be_missing(instance: Callable) -> None:
     problem = instance(2, users=20)
     arguments = (problem.gains, problem.identities, problem.capable, problem.samples.astype(float))
-    solution = exact_association(*arguments, **problem.radio, downlink_slots=6, time_limit_s=1e-6)
+    solution = exact_association(*arguments, problem.limited(6), time_limit_s=1e-6)
     assert solution.status == "limit"
     assert solution.objective <= solution.bound
     assert 0 <= solution.gap <= 1
@@ -118,10 +118,10 @@ def test_too_large_is_refused_with_advice(instance: Callable) -> None:
     problem = instance(0, stations=6, users=30, area_m=3000.0)
     arguments = (problem.gains, problem.identities, problem.capable, problem.samples.astype(float))
     with pytest.raises(TooLargeError, match="6 stations and 30 users"):
-        exact_association(*arguments, **problem.radio, downlink_slots=9, max_groups=500)
+        exact_association(*arguments, problem.limited(9), max_groups=500)
 
 
 def test_one_station_per_user_is_required(instance: Callable) -> None:
     problem = instance(0)
     with pytest.raises(ValueError, match="more than one station"):
-        exact_blocks(problem.gains, np.ones((4, 12), dtype=bool), problem.samples.astype(float), **problem.radio)
+        exact_blocks(problem.gains, np.ones((4, 12), dtype=bool), problem.samples.astype(float), problem.radio)

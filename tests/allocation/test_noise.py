@@ -5,7 +5,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from covey.allocation import leakage, noise_levels, noise_levels_interior_point, noise_of_many
+from covey.allocation import leakage, noise_levels, noise_levels_interior_point
 
 V_MAX = 12.0
 
@@ -109,7 +109,7 @@ def test_best_floor_separates_feasible_from_infeasible(sizes: list[int]) -> None
 
 def test_price_is_the_derivative_of_the_leakage() -> None:
     x, task = np.array([50.0, 120.0, 400.0, 900.0]), np.zeros(4, dtype=int)
-    low, high = (leakage(x, noise_levels(x, task, v, 150.0).std) for v in (V_MAX * 0.9999, V_MAX * 1.0001))
+    low, high = (leakage(x, noise_levels(x, task, v, 150.0).std).sum() for v in (V_MAX * 0.9999, V_MAX * 1.0001))
     change = (low - high) / (0.0002 * V_MAX * x.sum())
     assert noise_levels(x, task, V_MAX, 150.0).price[0] == pytest.approx(change, rel=1e-6)
 
@@ -152,7 +152,7 @@ def test_nobody_served() -> None:
     [
         (([0.0], [0], 12.0, 100.0), "positive"),
         (([np.nan], [0], 12.0, 100.0), "positive"),
-        (([1.0, 2.0], [0], 12.0, 100.0), "same length"),
+        (([1.0, 2.0], [0], 12.0, 100.0), "same shape"),
         (([1.0], [0.5], 12.0, 100.0), "integers"),
         (([1.0], [0], 0.0, 100.0), "v_max"),
         (([1.0], [0], np.inf, 100.0), "v_max"),
@@ -193,10 +193,12 @@ def in_arrays(x: np.ndarray, task: np.ndarray, v_max: float, n_min: float, tasks
 def test_networks_side_by_side_equal_single_ones_bit_by_bit(seed: int, users: int, tasks: int, n_min: float) -> None:
     rng = np.random.default_rng(seed)
     x, task = rng.integers(1, 1000, (3, users)), rng.integers(-1, tasks, (3, users))
-    std, leaked = noise_of_many(x, task, V_MAX, n_min, tasks)
+    together = noise_levels(x, task, V_MAX, n_min, tasks)
+    std, leaked = together.std, leakage(x, together.std)
     for network in range(3):
         alone = noise_levels(x[network], task[network], V_MAX, n_min, tasks)
-        np.testing.assert_array_equal(std[network], alone.std)
+        for name in ("std", "feasible", "price", "best_floor"):
+            np.testing.assert_array_equal(getattr(together, name)[network], getattr(alone, name))
         np.testing.assert_array_equal(std[network], in_arrays(x[network], task[network], V_MAX, n_min, tasks))
         served = task[network] >= 0
         assert not leaked[network, ~served].any()
@@ -205,14 +207,25 @@ def test_networks_side_by_side_equal_single_ones_bit_by_bit(seed: int, users: in
 
 def test_networks_side_by_side_refuse_what_single_ones_refuse() -> None:
     x, task = np.full((2, 3), 5.0), np.zeros((2, 3), dtype=int)
-    with pytest.raises(ValueError, match=r"same shape \(N, U\)"):
-        noise_of_many(x, task[:, 1:], V_MAX, 1.0, 1)
+    with pytest.raises(ValueError, match=r"same shape \(..., U\)"):
+        noise_levels(x, task[:, 1:], V_MAX, 1.0, 1)
     with pytest.raises(ValueError, match="task 0 is beyond"):
-        noise_of_many(x, task, V_MAX, 1.0, 0)
+        noise_levels(x, task, V_MAX, 1.0, 0)
     with pytest.raises(ValueError, match="v_max"):
-        noise_of_many(x, task, 0.0, 1.0, 1)
+        noise_levels(x, task, 0.0, 1.0, 1)
     with pytest.raises(ValueError, match="positive and finite"):
-        noise_of_many(0 * x, task, V_MAX, 1.0, 1)
-    std, leaked = noise_of_many(0 * x, task - 1, V_MAX, 1.0, 1)
-    assert not std.any()
-    assert not leaked.any()
+        noise_levels(0 * x, task, V_MAX, 1.0, 1)
+    nobody = noise_levels(0 * x, task - 1, V_MAX, 1.0, 1)
+    assert not nobody.std.any()
+    assert not leakage(0 * x, nobody.std).any()
+    with pytest.raises(ValueError, match="same shape"):
+        leakage(x, nobody.std[:1])
+
+
+def test_any_leading_axes_are_networks() -> None:
+    rng = np.random.default_rng(0)
+    x, task = rng.integers(1, 1000, (2, 3, 9)), rng.integers(-1, 4, (2, 3, 9))
+    together = noise_levels(x, task, V_MAX, 50.0, 4)
+    assert together.feasible.shape == (2, 3, 4)
+    np.testing.assert_array_equal(together.std[1, 2], noise_levels(x[1, 2], task[1, 2], V_MAX, 50.0, 4).std)
+    assert leakage(x, together.std).shape == (2, 3, 9)

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from covey.allocation import VIOLATION_KINDS, Plan, project, project_many
+from covey.allocation import project
+from covey.network import VIOLATION_KINDS, Plan, RadioLimits
 
 from .conftest import make_instance
 
 #: Far apart and strong: every block can be reused everywhere.
-CLEAN = {"power_w": 1.0, "noise_w": 1e-9, "min_sinr": 1.0}
+CLEAN = RadioLimits(blocks=4, downlink_slots=9, power_w=1.0, noise_w=1e-9, min_sinr=1.0)
 
 
 def cells(users: int, stations: int) -> np.ndarray:
@@ -27,11 +30,9 @@ def run(selected: np.ndarray, **changes: object) -> Plan:
         "capable": np.ones((stations, 2), dtype=bool),
         "gains": cells(users, stations),
         "samples": np.arange(1, users + 1) * 10,
-        "blocks": 4,
-        "downlink_slots": 9,
-        **CLEAN,
     }
-    return project(selected, **{**arguments, **changes})
+    radio = {name: changes.pop(name) for name in vars(CLEAN) if name in changes}
+    return project(selected, **{**arguments, **changes}, radio=replace(CLEAN, **radio))
 
 
 def select(stations: int, users: int, *pairs: tuple[int, int]) -> np.ndarray:
@@ -131,8 +132,8 @@ def test_projected_plans_are_valid_and_charges_sum_up(seed: int, density: float,
     rng = np.random.default_rng(seed)
     selected = rng.random((4, 12)) < density
     plan = project(
-        selected, problem.identities, problem.capable, problem.gains, problem.samples, **problem.radio,
-        downlink_slots=slots, first_station=seed % 4,
+        selected, problem.identities, problem.capable, problem.gains, problem.samples,
+        problem.limited(slots), first_station=seed % 4,
     )  # fmt: skip
     served = plan.served
     assert np.array_equal(served, plan.block >= 0)
@@ -147,7 +148,7 @@ def test_projected_plans_are_valid_and_charges_sum_up(seed: int, density: float,
 
 
 def batch(networks: int) -> tuple[dict, list[np.ndarray]]:
-    """Arguments of `project_many`, and the selections, of which some are empty and some full."""
+    """Arguments of `project`, and the selections, of which some are empty and some full."""
     problems = [make_instance(seed) for seed in range(networks)]
     rng = np.random.default_rng(networks)
     selected = [rng.random((4, 12)) < density for density in np.linspace(0, 1, networks)]
@@ -157,17 +158,16 @@ def batch(networks: int) -> tuple[dict, list[np.ndarray]]:
         "capable": make_instance(0).capable,
         "gains": np.array([p.gains for p in problems]).reshape(networks, 12, 4),
         "samples": np.array([p.samples for p in problems]).reshape(networks, 12),
-        "downlink_slots": 5,
         "first_station": np.arange(networks) % 4,
-        **make_instance(0).radio,
+        "radio": make_instance(0).limited(5),
     }
     return arguments, selected
 
 
 def test_a_batch_is_projected_network_by_network() -> None:
     arguments, selected = batch(60)
-    plans = project_many(np.stack(selected), **arguments)
-    shared = {key: arguments[key] for key in ("capable", "downlink_slots", "blocks", "power_w", "noise_w", "min_sinr")}
+    plans = project(np.stack(selected), **arguments)
+    shared = {key: arguments[key] for key in ("capable", "radio")}
     for n, chosen in enumerate(selected):
         own = {key: arguments[key][n] for key in ("identities", "gains", "samples", "first_station")}
         plan = project(chosen, **own, **shared)
@@ -180,12 +180,12 @@ def test_a_batch_is_projected_network_by_network() -> None:
 
 def test_an_empty_batch_and_an_empty_selection() -> None:
     arguments, _ = batch(0)
-    none = project_many(np.zeros((0, 4, 12), dtype=bool), **arguments)
+    none = project(np.zeros((0, 4, 12), dtype=bool), **arguments)
     assert none.station.shape == (0, 12)
     assert none.active.shape == (0, 4, 4)
     assert none.station_violations.shape == (0, 4)
     arguments, selected = batch(3)
-    nobody = project_many(np.zeros_like(selected), **{**arguments, "first_station": 1})
+    nobody = project(np.zeros_like(selected), **{**arguments, "first_station": 1})
     assert not nobody.served.any()
     assert not nobody.violators.any()
     assert not nobody.active.any()
@@ -193,12 +193,12 @@ def test_an_empty_batch_and_an_empty_selection() -> None:
 
 def test_input_is_left_alone_whatever_its_layout() -> None:
     arguments, selected = batch(6)
-    expected = project_many(np.stack(selected), **arguments)
+    expected = project(np.stack(selected), **arguments)
     gains = np.asfortranarray(arguments["gains"])
     gains.flags.writeable = False
     chosen = np.stack(selected).astype(int)
     before = chosen.copy()
-    plans = project_many(chosen, **{**arguments, "gains": gains, "samples": arguments["samples"].astype(np.int32)})
+    plans = project(chosen, **{**arguments, "gains": gains, "samples": arguments["samples"].astype(np.int32)})
     np.testing.assert_array_equal(plans.block, expected.block)
     np.testing.assert_array_equal(chosen, before)
 
@@ -215,4 +215,29 @@ def test_arrays_that_do_not_fit_together_are_refused() -> None:
     arguments, selected = batch(3)
     for key in ("identities", "gains", "samples", "capable"):
         with pytest.raises(ValueError, match="do not fit together"):
-            project_many(np.stack(selected), **{**arguments, key: arguments[key][:2]})
+            project(np.stack(selected), **{**arguments, key: arguments[key][:2]})
+
+
+def test_more_leading_axes_give_the_same_plans() -> None:
+    arguments, selected = batch(6)
+    plans = project(np.stack(selected), **arguments)
+    shaped = {
+        key: arguments[key].reshape(2, 3, *arguments[key].shape[1:]) for key in ("identities", "gains", "samples")
+    }
+    shaped["first_station"] = arguments["first_station"].reshape(2, 3)
+    both = project(np.stack(selected).reshape(2, 3, 4, 12), **{**arguments, **shaped})
+    for name in ("station", "block", "active", "violators", "station_violations"):
+        np.testing.assert_array_equal(getattr(both, name).reshape(getattr(plans, name).shape), getattr(plans, name))
+
+
+def test_blocks_can_be_granted_in_another_way() -> None:
+    asked = []
+
+    def first_users_only(station: np.ndarray) -> np.ndarray:
+        asked.append(station.copy())
+        return np.where(np.arange(len(station)) < 2, 0, -1)
+
+    plan = run(select(2, 4, (0, 0), (1, 1), (0, 2), (1, 3)), grant=first_users_only)
+    assert [station.tolist() for station in asked] == [[0, 1, 0, 1]]
+    assert broken(plan) == {"no_block": [2, 3]}
+    assert plan.block.tolist() == [0, 0, -1, -1]

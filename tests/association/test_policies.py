@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.networks import make_observation, projected
 
-from covey.association import Observation, greedy, local_search, nearest, random
-
-from .conftest import make_observation, projected
+from covey.association import greedy, local_search, nearest, random
+from covey.network import Observation
 
 
 def run(policy: Callable, observation: Observation, seed: int = 0) -> np.ndarray:

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from tests.networks import make_observation, projected
 
 from covey.allocation import exact_association
-from covey.association import Observation, greedy, local_search, random
-
-from .conftest import make_observation, projected
+from covey.association import greedy, local_search, random
+from covey.network import Observation
 
 
 def run(policy: Callable, observation: Observation, seed: int = 0) -> np.ndarray:
@@ -21,11 +21,7 @@ def optimum(observation: Observation) -> float:
         observation.identities,
         observation.capable,
         observation.samples.astype(float),
-        blocks=observation.blocks,
-        downlink_slots=observation.downlink_slots,
-        power_w=observation.power_w,
-        noise_w=observation.noise_w,
-        min_sinr=observation.min_sinr,
+        observation.limits.radio,
     ).objective
 
 

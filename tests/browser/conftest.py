@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import LIMIT_S, family
+from tests.processes import until as wait_until
 
 from covey.cli.main import main
-from covey.web.serve import listen, server_of
-from covey.web.settings import Settings
+from covey.dashboard.scenario_keys import Settings
+from covey.dashboard.serve import listen, server_of
 
 Open = Callable[..., Any]
 
@@ -28,7 +29,7 @@ FLAGS = [
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
 #: Milliseconds to wait for what a busy machine does late.
-PATIENCE = 60_000
+PATIENCE = 300_000
 
 
 @pytest.fixture(scope="session")
@@ -43,9 +44,11 @@ def browser() -> Iterator[Any]:
     if program is None:
         leave("Chromium is not installed; install it (Debian: apt-get install chromium) and run `make test-browser`")
     with sync_playwright() as driver:
-        opened = driver.chromium.launch(executable_path=program, args=FLAGS, headless=True)
-        yield opened
-        opened.close()
+        opened = driver.chromium.launch(executable_path=program, args=FLAGS, headless=True, timeout=1000 * LIMIT_S)
+        try:
+            yield opened
+        finally:
+            opened.close()
 
 
 @pytest.fixture
@@ -73,9 +76,11 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
         page.goto(address)
         return page
 
-    yield opener
-    for context in contexts:
-        context.close()
+    try:
+        yield opener
+    finally:
+        for context in contexts:
+            context.close()
     assert complaints == []
 
 
@@ -108,12 +113,14 @@ def served(settings: Settings) -> Iterator[str]:
     server = server_of(settings, listening, addresses.append)
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
-    while not addresses:
-        time.sleep(0.02)
-    yield addresses[0].partition("login")[0]
-    server.should_exit = True
-    thread.join(timeout=60)
-    listening.close()
+    with family():  # jobs end with the dashboard that started them
+        try:
+            wait_until(lambda: addresses)
+            yield addresses[0].partition("login")[0]
+        finally:
+            server.should_exit = True
+            thread.join(timeout=LIMIT_S)
+            listening.close()
 
 
 @pytest.fixture
@@ -128,9 +135,6 @@ def show(open_page: Open, address: str, page: str, **options: Any) -> Any:
     return open_page(f"{address}#/{page}", allowed=address, **options)
 
 
-def until(page: Any, expression: str, seconds: float = 60) -> None:
+def until(page: Any, expression: str) -> None:
     """Wait until an expression is true; asked from outside, because the page forbids to evaluate text."""
-    deadline = time.monotonic() + seconds
-    while not page.evaluate(expression):
-        assert time.monotonic() < deadline, f"never came true: {expression}"
-        time.sleep(0.1)
+    wait_until(lambda: page.evaluate(expression), told=lambda: expression)

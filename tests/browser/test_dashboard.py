@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.browser.conftest import Open, show, until
-from tests.web.conftest import write_run
+from tests.dashboard.conftest import write_run
 
 from covey.errors import ScenarioError
 from covey.scenario import load_scenario
@@ -133,7 +133,7 @@ def test_a_run_is_started_stopped_and_resumed(address: str, open_page: Open, run
     done = len((runs / "mine" / "rounds.csv").read_text().splitlines()) - 1
     page.click("button:has-text('Resume')")
     page.wait_for_selector(".badge.running")
-    until(page, f"Number(document.querySelector('.line progress')?.value) > {done}", LONG / 1000)
+    until(page, f"Number(document.querySelector('.line progress')?.value) > {done}")
     page.click("button:has-text('Stop')")
     page.wait_for_selector(".badge.interrupted", timeout=LONG)
 
@@ -151,7 +151,7 @@ def test_a_training_is_started_followed_stopped_and_compared(address: str, open_
     page.wait_for_selector(".badge.running")
     page.wait_for_selector("[data-panel=reward] canvas", timeout=LONG)
     epochs = page.evaluate("document.querySelector('.line progress').value")
-    until(page, f"document.querySelector('.line progress').value > {epochs}", LONG / 1000)
+    until(page, f"document.querySelector('.line progress').value > {epochs}")
     page.click("button:has-text('Stop')")
     page.wait_for_selector(".badge.interrupted", timeout=LONG)
     page.wait_for_selector("text=Open the report")
@@ -214,7 +214,7 @@ def test_limits_of_the_playground_change_what_binds(browser: Any, address: str) 
     # Opened without complaints: the browser itself notes every refused question as an error.
     context = browser.new_context(viewport={"width": 1200, "height": 900})
     page = context.new_page()
-    page.set_default_timeout(60_000)
+    page.set_default_timeout(LONG)
     page.goto(f"{address}#/playground")
     page.wait_for_selector(".policies td")
     page.fill("#limit-network-blocks", "1")
@@ -224,7 +224,7 @@ def test_limits_of_the_playground_change_what_binds(browser: Any, address: str) 
     page.wait_for_selector(".alert:has-text('greater than 0')")
     page.fill("#limit-privacy-v_max", "12")
     page.wait_for_selector(".alert", state="hidden")
-    page.check("text=Also the exact optimum")
+    page.check("text=Also exact")
     page.wait_for_selector("button:has-text('exact')")
     page.click("button:has-text('nearest')")
     page.wait_for_selector("text=Under nearest.")

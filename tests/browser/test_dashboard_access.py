@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from tests.browser.conftest import Open, served, show, until
 
-from covey.web.settings import Settings
+from covey.dashboard.scenario_keys import Settings
 
 pytestmark = pytest.mark.browser
 
@@ -67,8 +68,9 @@ def test_pages_of_other_origins_get_nothing(browser: Any, address: str, runs: Pa
     context = browser.new_context()
     page = context.new_page()
     # Another port is another origin.
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Elsewhere) as other:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Elsewhere) as other, ExitStack() as threads:
         threading.Thread(target=other.serve_forever, daemon=True).start()
+        threads.callback(other.shutdown)
         page.goto(f"http://127.0.0.1:{other.server_address[1]}/")
         for options in ("{}", "{ mode: 'no-cors' }", "{ method: 'POST', mode: 'no-cors', body: '{}' }"):
             asked = f"fetch('{address}api/{'start' if 'POST' in options else 'entries'}', {options})"
@@ -79,7 +81,6 @@ def test_pages_of_other_origins_get_nothing(browser: Any, address: str, runs: Pa
         with page.expect_navigation() as sent:
             page.evaluate("document.forms[0].submit()")
         assert sent.value.status == 403
-        other.shutdown()
     assert {path.name for path in runs.iterdir()} == {"one", "two"}
     context.close()
 

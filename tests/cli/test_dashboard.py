@@ -6,38 +6,28 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import httpx
 import pytest
+from tests.cli.conftest import Covey
+from tests.processes import LIMIT_S, run, started
 
 from covey.cli.main import main
-
-
-def covey(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "covey", "dashboard", *arguments], cwd=cwd, capture_output=True, text=True, timeout=300,
-        env={**os.environ, "COLUMNS": "120", **environment},
-    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 0)])
 def test_it_serves_says_where_and_ends_cleanly(tmp_path: Path, how: signal.Signals, code: int) -> None:
     command = [sys.executable, "-m", "covey", "dashboard", "--port", "0", "--no-open"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        line = process.stdout.readline()
+    with started(command, cwd=tmp_path, env={**os.environ, "PYTHONUNBUFFERED": "1"}) as process:
+        line = process.line()
         found = re.search(r"Dashboard of runs: (http://127\.0\.0\.1:\d+/)$", line)
         assert found, line
-        assert httpx.get(f"{found[1]}api/entries").json() == []
-        process.send_signal(how)
-        _, errors = process.communicate(timeout=60)
-    assert process.returncode == code, errors
+        assert httpx.get(f"{found[1]}api/entries", timeout=LIMIT_S).json() == []
+        process.send(how)
+        assert process.exit_code() == code, process.stderr
+        errors = process.stderr
     assert "Traceback" not in errors
     assert "Ctrl-C ends it" in errors
     assert (tmp_path / "runs").is_dir()
@@ -45,22 +35,17 @@ def test_it_serves_says_where_and_ends_cleanly(tmp_path: Path, how: signal.Signa
 
 def test_another_address_gets_a_token(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "covey", "dashboard", ".", "--port", "0", "--host", "0.0.0.0", "--quiet"]
-    with subprocess.Popen(
-        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-    ) as process:  # fmt: skip
-        assert process.stdout is not None
-        found = re.search(r":(\d+)/login\?token=(\S+)$", process.stdout.readline())
+    with started(command, cwd=tmp_path, env={**os.environ, "PYTHONUNBUFFERED": "1"}) as process:
+        found = re.search(r":(\d+)/login\?token=(\S+)$", process.line())
         assert found
         address = f"http://127.0.0.1:{found[1]}"
         assert len(found[2]) >= 32
-        assert httpx.get(f"{address}/api/entries").status_code == 401
-        with httpx.Client(base_url=address, follow_redirects=True) as client:
+        assert httpx.get(f"{address}/api/entries", timeout=LIMIT_S).status_code == 401
+        with httpx.Client(base_url=address, follow_redirects=True, timeout=LIMIT_S) as client:
             assert client.get(f"/login?token={found[2]}").status_code == 200
             assert client.get("/api/entries").json() == []
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (0, "")
+        process.send(signal.SIGINT)
+        assert (process.exit_code(), process.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -74,7 +59,7 @@ def test_another_address_gets_a_token(tmp_path: Path) -> None:
         ([".", "--host", "203.0.113.7"], "is not an address of this machine"),
         ([".", "--host", "a" * 80], "is not an address of this machine"),
         ([".", "--host", ""], "is not an address of this machine"),
-        ([".", "--port", "70000"], "70000"),
+        ([".", "--port", "70000"], "65535"),
         ([".", "--jobs", "-1"], "jobs"),
     ],
 )
@@ -107,13 +92,13 @@ def test_a_port_in_use_is_one_sentence(
     assert f"port {port} is in use; choose another with --port" in " ".join(capsys.readouterr().err.split())
 
 
-def test_help_explains_itself(tmp_path: Path) -> None:
-    text = covey("--help", cwd=tmp_path).stdout
+def test_help_explains_itself(covey: Covey, tmp_path: Path) -> None:
+    text = covey("dashboard", "--help", cwd=tmp_path).stdout
     for word in ("--port", "--host", "--token", "--open", "--no-open", "--jobs", "--quiet", "COVEY_TOKEN", "Ctrl-C"):
         assert word in text
 
 
 def test_other_commands_do_not_load_the_web_server() -> None:
-    code = "import sys, covey.cli.main; print({'fastapi', 'uvicorn', 'covey.web'} & sys.modules.keys())"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    code = "import sys, covey.cli.main; print({'fastapi', 'uvicorn', 'covey.dashboard'} & sys.modules.keys())"
+    result = run([sys.executable, "-c", code])
     assert result.stdout.strip() == "set()"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import metadata
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,8 +21,8 @@ def call(*arguments: object) -> int:
 @pytest.fixture
 def with_flower(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if Flower were installed; nothing here starts it."""
-    for module in ("processes", "demo"):
-        monkeypatch.setattr(f"covey.deploy.{module}.require_flower", lambda: None)
+    for module in ("cli.deploy", "deploy.demo"):
+        monkeypatch.setattr(f"covey.{module}.require_extra", lambda *given: None)
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_noise_that_the_server_can_take_off_is_pointed_out(
 def test_a_device_whose_worker_ends_says_so(
     site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("covey.deploy.worker.Worker.serve", lambda worker: None)
+    monkeypatch.setattr("covey.deploy.device_process.Worker.serve", lambda worker: None)
     monkeypatch.setattr("covey.deploy.processes.supernode_command", lambda *given: ["sleep", "600"])
     assert call("node", site / "user-000") == 7
     assert "the worker of user 0 ended" in " ".join(capsys.readouterr().err.split())
@@ -199,12 +199,9 @@ def test_a_site_whose_devices_have_run_is_not_replaced(site: Path, capsys: pytes
 def test_without_flower_the_way_to_get_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def missing(name: str) -> str:
-        raise metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr("covey.deploy.processes.metadata.version", missing)
-    assert call("node", tmp_path) == 7
+    monkeypatch.setitem(sys.modules, "flwr", None)
+    assert call("node", tmp_path) == 2
     assert "covey[flower]" in capsys.readouterr().err
-    assert call("demo", "--out", tmp_path / "run") == 7
+    assert call("demo", "--out", tmp_path / "run") == 2
     assert "covey[flower]" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -7,19 +7,21 @@ import csv
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from matplotlib.image import imread
+from tests.cli.conftest import environment
+from tests.processes import started
 
 from covey.cli.main import main
-from covey.figures.plans import plan_of
+from covey.figures import FIGURE_NAMES
+from covey.figures.cells import cells_in
+from covey.figures.plans import FIGURES, plan_of
 from covey.figures.scales import SCALES
-from covey.figures.work import Store
 
 Ask = Callable[..., tuple[int, str, str]]
 
@@ -40,6 +42,10 @@ def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     return run
 
 
+def test_every_figure_that_help_names_has_a_plan() -> None:
+    assert tuple(FIGURES) == FIGURE_NAMES
+
+
 def test_pictures_data_claims_and_how_they_were_made(ask: Ask, tmp_path: Path) -> None:
     code, out, _ = ask("2", "6", "--seeds", 2, "--processes", 1, "--out", tmp_path)
     assert code == 0
@@ -55,21 +61,57 @@ def test_pictures_data_claims_and_how_they_were_made(ask: Ask, tmp_path: Path) -
     assert about["figures"]["6"]["command"].startswith("covey figures 2 6 --seeds 2")
     assert about["figures"]["6"]["missing_cells"] == 0
     assert about["figures"]["6"]["cells"] == 12
-    assert about["versions"]["covey"]
+    assert [one["cells"] for one in about["figures"]["6"]["made_with"]] == [12]
+    assert about["figures"]["6"]["made_with"][0]["versions"]["covey"]
     # Another figure later: the first ones stay, and nothing is computed again.
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cells/**/*.json")}
+    before = (tmp_path / "cells.jsonl").read_bytes()
     code, out, _ = ask("6", "--seeds", 1, "--processes", 1, "--out", tmp_path, "--json")
     assert code == 0
     assert {claim["figure"] for claim in json.loads(out)["claims"]} == {"2", "6"}
-    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.glob("cells/**/*.json")}
+    assert (tmp_path / "cells.jsonl").read_bytes() == before
 
 
 def test_only_drawing_computes_nothing(ask: Ask, tmp_path: Path) -> None:
     code, out, _ = ask("all", "--only-draw", "--out", tmp_path)
     assert code == 0
     assert "not testable" in out
-    assert not list(tmp_path.glob("cells/**/*.json"))
+    assert not (tmp_path / "cells.jsonl").exists()
     assert len(list(tmp_path.glob("figure_*.png"))) == 14
+
+
+def test_published_results_without_their_cells_are_drawn_again_from_their_data(ask: Ask, tmp_path: Path) -> None:
+    assert ask("2", "--processes", 1, "--out", tmp_path)[0] == 0
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.name != "cells.jsonl"}
+    (tmp_path / "cells.jsonl").unlink()
+    (tmp_path / "figure_2.png").unlink()
+    assert ask("2", "--only-draw", "--out", tmp_path)[0] == 0
+    assert before == {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+
+def test_experiments_of_another_version_are_reused_only_when_told_and_counted(ask: Ask, tmp_path: Path) -> None:
+    assert ask("2", "--processes", 1, "--out", tmp_path)[0] == 0
+    (record,) = cells_in(tmp_path).records()
+    old = replace(record, versions=record.versions | {"covey": "0.0.9"})
+    cells = tmp_path / "cells.jsonl"
+    cells.write_bytes(old.to_line())
+    code, _, err = ask("2", "--any-version", "--processes", 1, "--out", tmp_path)
+    assert code == 0
+    assert "1 experiments were computed by other versions" in " ".join(err.split())
+    assert cells.read_bytes() == old.to_line()
+    about = json.loads((tmp_path / "about.json").read_text(encoding="utf-8"))
+    assert about["figures"]["2"]["made_with"] == [{"cells": 1, "versions": dict(old.versions)}]
+    code, _, err = ask("2", "--processes", 1, "--out", tmp_path)
+    assert code == 0
+    assert "other versions" not in err
+    assert cells.read_bytes().count(b"\n") == 2
+    about = json.loads((tmp_path / "about.json").read_text(encoding="utf-8"))
+    assert about["figures"]["2"]["made_with"] == [{"cells": 1, "versions": dict(record.versions)}]
+
+
+def finished(folder: Path) -> int:
+    """Experiments that are finished so far."""
+    path = folder / "cells.jsonl"
+    return path.read_bytes().count(b"\n") if path.is_file() else 0
 
 
 @pytest.mark.parametrize(
@@ -92,71 +134,45 @@ def test_a_folder_of_another_scale_is_left_alone(ask: Ask, tmp_path: Path) -> No
     assert "holds figures of scale full; choose another folder" in " ".join(err.split())
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the worker in /proc, which only Linux has")
-def test_a_worker_that_dies_is_replaced(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "covey",
-        "figures",
-        "7",
-        "--seeds",
-        "2",
-        "--processes",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 240
-    while not list(tmp_path.glob("cells/run/*.json")) and time.monotonic() < until:
-        time.sleep(0.05)
+def workers_of(process: int) -> list[int]:
+    """The worker processes of a command; none where there is no /proc."""
+    found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            if parent == process.pid and "spawn_main" in (folder / "cmdline").read_text():
-                os.kill(int(folder.name), signal.SIGKILL)
-    before = len(list(tmp_path.glob("cells/run/*.json")))
-    assert before > 0
-    while len(list(tmp_path.glob("cells/run/*.json"))) == before and time.monotonic() < until:
-        assert process.poll() is None, "it ended with its worker"
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
-    assert "Traceback" not in err
-    assert len(list(tmp_path.glob("cells/run/*.json"))) > before
+            if parent == process and "spawn_main" in (folder / "cmdline").read_text():
+                found.append(int(folder.name))
+    return found
 
 
-def test_an_interrupted_command_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "covey",
-        "figures",
-        "7",
-        "--seeds",
-        "2",
-        "--processes",
-        "1",
-        "--out",
-        str(tmp_path),
-    ]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    first = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 240
-    while not list(tmp_path.glob("cells/run/*.json")) and time.monotonic() < until:
-        time.sleep(0.05)
-    first.send_signal(signal.SIGINT)
-    _, err = first.communicate(timeout=60)
-    assert first.returncode == 130, err
-    assert "Go on with: covey figures 7 --seeds 2" in " ".join(err.split())
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("cells/run/*.json")}
-    wanted = {cell.key for cell in plan_of(["7"], SCALES["quick"], 2)(Store(tmp_path))}
-    assert 1 <= len(kept) < len(wanted)
+def test_a_lost_worker_is_replaced_and_an_interrupted_command_goes_on_where_it_stopped(
+    ask: Ask, tmp_path: Path
+) -> None:
+    # More cells than can be computed before it is interrupted.
+    command = [sys.executable, "-m", "covey", "figures", "7", "--seeds", "50", "--processes", "1", "--out", tmp_path]
+    with started(command, env=environment()) as process:
+        process.wait_until(lambda: finished(tmp_path))
+        for worker in workers_of(process.pid):  # only Linux has /proc to find it in
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+        before = finished(tmp_path)
+        process.wait_until(lambda: finished(tmp_path) > before)
+        process.send(signal.SIGINT)
+        assert process.exit_code() == 130, process.stderr
+        errors = process.stderr
+    assert "Traceback" not in errors
+    assert "Go on with: covey figures 7 --seeds 50" in " ".join(errors.split())
+    kept = (tmp_path / "cells.jsonl").read_bytes()
+    wanted = {cell.key for cell in plan_of(["7"], SCALES["quick"], 50)(cells_in(tmp_path))}
+    assert before < kept.count(b"\n") < len(wanted)
     assert not (tmp_path / "claims.json").exists()
-    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=300)
-    assert len(list(tmp_path.glob("cells/run/*.json"))) == len(wanted)
-    assert all(path.stat().st_mtime_ns == when for path, when in kept.items())
+    # With fewer seeds there is less left to compute, and what is there is used all the same.
+    wanted = {cell.key for cell in plan_of(["7"], SCALES["quick"], 1)(cells_in(tmp_path))}
+    code, _, err = ask("7", "--seeds", 1, "--processes", 1, "--out", tmp_path)
+    assert code == 0, err
+    after = (tmp_path / "cells.jsonl").read_bytes()
+    assert after.startswith(kept)
+    keys, had = ([json.loads(line)["key"] for line in text.splitlines()] for text in (after, kept))
+    assert sorted(keys) == sorted({*had} | wanted)
     assert (tmp_path / "figure_7.png").is_file()
+    assert (tmp_path / "claims.json").is_file()

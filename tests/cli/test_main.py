@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
+from tests.processes import run
 
 import covey
 from covey.cli.main import COMMANDS, load, main
@@ -25,7 +25,34 @@ def test_help_lists_all_commands_and_imports_none(capsys: pytest.CaptureFixture[
     told = capsys.readouterr().out
     assert all(f" {name} " in told for name in COMMANDS)
     code = "import sys, covey.cli.main; print({'torch', 'numpy', 'pydantic', 'matplotlib'} & sys.modules.keys())"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    found = run([sys.executable, "-c", code])
+    assert (found.returncode, found.stdout.strip()) == (0, "set()")
+
+
+#: Shows the help of every command and of every command of its groups, then prints which heavy modules were loaded.
+ALL_HELP = """
+import contextlib, io, sys
+import covey
+from covey.cli.main import COMMANDS, load, main
+
+def ask(*words):
+    told = io.StringIO()
+    with contextlib.suppress(SystemExit), contextlib.redirect_stdout(told):
+        main([*words, "--help"])
+    assert "Usage: " in told.getvalue(), words
+
+ask()
+for name in COMMANDS:
+    ask(name)
+    for inner in getattr(load(name), "commands", {}):
+        ask(name, inner)
+print({"torch", "matplotlib", "scipy", "sklearn", "numba", "fastapi", "cryptography", "flwr"} & sys.modules.keys())
+"""
+
+
+def test_help_of_every_command_loads_nothing_heavy() -> None:
+    found = run([sys.executable, "-c", ALL_HELP])
+    assert found.returncode == 0, found.stderr
     assert found.stdout.strip() == "set()"
 
 

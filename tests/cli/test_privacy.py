@@ -16,7 +16,7 @@ from covey.cli.main import main
 from covey.privacy import JOURNAL
 from covey.scenario import dump_scenario, load_scenario
 from covey.simulation import Simulation
-from covey.simulation.storage import CHECKPOINT, save_checkpoint, write_results
+from covey.simulation.checkpoint import CHECKPOINT, save_checkpoint, write_results
 
 Ask = Callable[..., tuple[int, str, str]]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Covey, covey_started, environment
+from tests.processes import started
 
 from covey.cli.main import main
 
@@ -21,17 +20,10 @@ RESULTS = {
 }  # fmt: skip
 
 
-def covey(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "covey", *arguments], cwd=cwd, capture_output=True, text=True, timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", **environment},
-    )  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
-    result = covey("run", "quick", "--out", "full", cwd=folder)
+    result = covey_started("run", "quick", "--out", "full", cwd=folder)
     assert result.returncode == 0, result.stderr
     assert "NOT private" in result.stdout
     assert "epsilon" in result.stdout.lower()
@@ -45,47 +37,47 @@ def test_a_run_writes_all_its_results(finished: Path) -> None:
     assert "https://" not in page
 
 
-def test_interrupt_keeps_a_usable_result_and_resume_ends_the_same(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "covey", "run", "quick", "--out", "cut", "--rounds", "80"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:  # fmt: skip
-        deadline = time.monotonic() + 120
-        while not (tmp_path / "cut" / "checkpoint.safetensors").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
-    assert process.returncode == 130, errors
+def test_interrupt_keeps_a_usable_result_and_resume_ends_the_same(covey: Covey, tmp_path: Path) -> None:
+    # So many rounds that it cannot end before it is interrupted, however late that is.
+    command = [sys.executable, "-m", "covey", "run", "quick", "--out", "cut", "--rounds", "100000"]
+    with started(command, cwd=tmp_path, env=environment()) as process:
+        process.wait_until((tmp_path / "cut" / "checkpoint.safetensors").exists)
+        process.send(signal.SIGINT)
+        assert process.exit_code() == 130, process.stderr
+        errors = process.stderr
     assert "Traceback" not in errors
     assert "covey run --resume --out cut" in " ".join(errors.split())
-    assert json.loads((tmp_path / "cut" / "summary.json").read_text())["complete"] is False
+    summary = json.loads((tmp_path / "cut" / "summary.json").read_text())
+    assert summary["complete"] is False
     # The journal begins with the first charge, which may not have been reached.
     assert {p.name for p in (tmp_path / "cut").iterdir()} | {"ledger.jsonl"} == RESULTS
-    assert covey("run", "--resume", "--out", "cut", "-q", cwd=tmp_path).returncode == 0
-    assert covey("run", "quick", "--rounds", "80", "--out", "whole", "-q", cwd=tmp_path).returncode == 0
+    rounds = str(summary["rounds"] + 3)
+    assert covey("run", "--resume", "--rounds", rounds, "--out", "cut", "-q", cwd=tmp_path).returncode == 0
+    assert covey("run", "quick", "--rounds", rounds, "--out", "whole", "-q", cwd=tmp_path).returncode == 0
     for name in ("rounds.csv", "users.csv", "models.safetensors"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
 
 
-def test_a_run_can_be_extended(finished: Path, tmp_path: Path) -> None:
+def test_a_run_can_be_extended(covey: Covey, finished: Path, tmp_path: Path) -> None:
     assert covey("run", "quick", "--rounds", "3", "--out", "a", "-q", cwd=tmp_path).returncode == 0
     assert covey("run", "--resume", "--rounds", "15", "--out", "a", "-q", cwd=tmp_path).returncode == 0
     assert (tmp_path / "a" / "rounds.csv").read_bytes() == (finished / "rounds.csv").read_bytes()
 
 
-def test_json_is_the_only_thing_on_stdout_and_quiet_says_nothing(tmp_path: Path) -> None:
+def test_json_is_the_only_thing_on_stdout_and_quiet_says_nothing(covey: Covey, tmp_path: Path) -> None:
     result = covey("run", "quick", "--rounds", "1", "--json", "--out", "a", cwd=tmp_path)
     assert json.loads(result.stdout)["rounds"] == 1
     result = covey("run", "quick", "--rounds", "1", "--quiet", "--out", "b", cwd=tmp_path)
     assert (result.stdout, result.stderr) == ("", "")
 
 
-def test_default_folders_never_collide(tmp_path: Path) -> None:
+def test_default_folders_never_collide(covey: Covey, tmp_path: Path) -> None:
     for _ in range(2):
         assert covey("run", "quick", "--rounds", "1", "-q", cwd=tmp_path).returncode == 0
     assert {p.name for p in (tmp_path / "runs").iterdir()} == {"quick-greedy-seed0", "quick-greedy-seed0-2"}
 
 
-def test_help_explains_itself(tmp_path: Path) -> None:
+def test_help_explains_itself(covey: Covey, tmp_path: Path) -> None:
     text = covey("run", "--help", cwd=tmp_path).stdout
     for word in ("--policy", "--resume", "--set", "Examples", "report.html", "Exit codes", "130"):
         assert word in text
@@ -110,7 +102,9 @@ def test_help_explains_itself(tmp_path: Path) -> None:
         (["unknown"], 2, "unknown"),
     ],
 )
-def test_bad_input_gets_one_sentence_and_a_code(arguments: list[str], code: int, words: str, tmp_path: Path) -> None:
+def test_bad_input_gets_one_sentence_and_a_code(
+    covey: Covey, arguments: list[str], code: int, words: str, tmp_path: Path
+) -> None:
     (tmp_path / "file").write_text("in the way")
     result = covey(*arguments, cwd=tmp_path, COVEY_DATA=str(tmp_path))
     assert result.returncode == code, result.stderr
@@ -119,14 +113,14 @@ def test_bad_input_gets_one_sentence_and_a_code(arguments: list[str], code: int,
     assert {p.name for p in tmp_path.iterdir()} == {"file"}
 
 
-def test_an_unknown_key_in_a_file(tmp_path: Path) -> None:
+def test_an_unknown_key_in_a_file(covey: Covey, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text("[network]\nuser = 3\n")
     result = covey("run", "own.toml", cwd=tmp_path)
     assert result.returncode == 2
     assert "unknown key 'network.user'" in result.stderr
 
 
-def test_an_existing_run_is_refused_and_untouched(finished: Path) -> None:
+def test_an_existing_run_is_refused_and_untouched(covey: Covey, finished: Path) -> None:
     before = {p.name: p.read_bytes() for p in finished.iterdir()}
     result = covey("run", "quick", "--out", str(finished), cwd=finished.parent)
     assert result.returncode == 4
@@ -134,14 +128,14 @@ def test_an_existing_run_is_refused_and_untouched(finished: Path) -> None:
     assert {p.name: p.read_bytes() for p in finished.iterdir()} == before
 
 
-def test_rounds_csv_is_byte_identical_at_one_and_two_workers(finished: Path, tmp_path: Path) -> None:
+def test_rounds_csv_is_byte_identical_at_one_and_two_workers(covey: Covey, finished: Path, tmp_path: Path) -> None:
     assert covey("run", "quick", "--workers", "2", "--out", "two", "-q", cwd=tmp_path).returncode == 0
     assert (tmp_path / "two" / "rounds.csv").read_bytes() == (finished / "rounds.csv").read_bytes()
     rows = list(csv.DictReader((finished / "rounds.csv").open()))
     assert float(rows[-1]["loss"]) < float(rows[0]["loss"])
 
 
-def test_a_truncated_batch_is_named(tmp_path: Path) -> None:
+def test_a_truncated_batch_is_named(covey: Covey, tmp_path: Path) -> None:
     folder = tmp_path / "cifar-10-batches-bin"
     folder.mkdir()
     for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
@@ -217,9 +211,9 @@ def test_masks_and_private_identities_by_their_short_options(
         (["--security", "maskd"], "'none', 'masked' or 'blind'"),
         (["--security", ""], "'none', 'masked' or 'blind'"),
         (["--security", "default"], "'none', 'masked' or 'blind'"),
-        (["--identity", "private"], "'raw', 'noisy_max' or 'from_release'"),
+        (["--identity", "private"], "choose one of raw, noisy_max, from_release"),
         (["--identity", "noisy_max", "--set", "privacy.noise=off"], "privacy.noise is 'off'"),
-        (["--identity", "from_release", "--set", "clustering.rule=kmeans"], "clustering.rule is 'kmeans'"),
+        (["--identity", "from_release", "--set", "clustering.rule=kmeans"], "clustering.rule = 'kmeans'"),
         (["--security", "masked", "--set", "clustering.rule=kmeans"], "clustering.rule is 'kmeans'"),
         (["--security", "masked", "--policy", "dpvd"], "use a reference policy"),
         (["--set", "security.minimum=1"], "greater than or equal to 2"),

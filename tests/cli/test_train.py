@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from tests.cli.conftest import Covey, environment
+from tests.forks import Forks
+from tests.processes import Ended, run, started
 
 SMALL = [
     "--epochs", "6", "--learner", "networks=4", "--learner", "updates=4", "--learner", "validation=4",
@@ -23,15 +23,18 @@ FILES = {
 }  # fmt: skip
 
 
-def covey(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "covey", *arguments], cwd=cwd, capture_output=True, text=True, timeout=300,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "120", "COVEY_DATA": str(cwd / "data"), **environment},
-    )  # fmt: skip
+@pytest.fixture(scope="module")
+def covey(forks: Forks) -> Covey:
+    """As in other tests, with calibrations and policies in the folder itself."""
+
+    def called(*arguments: str, cwd: Path) -> Ended:
+        return forks.covey(*arguments, cwd=cwd, env=environment(COVEY_DATA=str(cwd / "data")))
+
+    return called
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def place(covey: Covey, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("train")
     result = covey("train", "quick", *SMALL, "--out", "whole", "--json", cwd=folder)
     assert result.returncode == 0, result.stderr
@@ -48,22 +51,27 @@ def test_a_training_writes_all_its_results(place: Path) -> None:
     assert any((place / "whole" / "tensorboard").glob("events*"))
 
 
-def test_killed_in_the_middle_and_resumed_ends_the_same_to_the_byte(place: Path) -> None:
-    command = [sys.executable, "-m", "covey", "train", "quick", *SMALL, "--out", "cut", "--quiet"]
-    # Checkpoints after every epoch, so that the kill comes between two of them.
-    code = "import covey.cli.train as t; t._CHECKPOINT_S = 0.0; import covey.cli.main as m; m.main()"
-    command[1:3] = ["-c", code]
-    with subprocess.Popen(command, cwd=place, env={**os.environ, "OMP_NUM_THREADS": "1"}) as process:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            metrics = place / "cut" / "metrics.csv"
-            if metrics.exists() and len(metrics.read_text().splitlines()) > 2:
-                break
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-        assert process.wait(timeout=60) == -signal.SIGKILL
-    done = len((place / "cut" / "metrics.csv").read_text().splitlines()) - 1
-    assert 0 < done < 6, "the kill came too late to show anything"
+#: Trains with a checkpoint after every epoch and is killed in the fourth, when three are on disk.
+KILLED = """
+import os, signal
+import covey.cli.train_loop as command
+from covey.cli.main import main
+run_epoch = command.Trainer.run_epoch
+def train_and_die(self):
+    row = run_epoch(self)
+    if self.epoch == 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return row
+command._CHECKPOINT_S = 0.0
+command.Trainer.run_epoch = train_and_die
+main()
+"""
+
+
+def test_killed_in_the_middle_and_resumed_ends_the_same_to_the_byte(covey: Covey, place: Path) -> None:
+    arguments = ["train", "quick", *SMALL, "--out", "cut", "--quiet"]
+    assert run([sys.executable, "-c", KILLED, *arguments], cwd=place, env=environment()).returncode == -signal.SIGKILL
+    assert len((place / "cut" / "metrics.csv").read_text().splitlines()) - 1 == 3
     result = covey("train", "--resume", "--out", "cut", "--quiet", cwd=place)
     assert result.returncode == 0, result.stderr
     for name in ("metrics.csv", "policy.safetensors", "learner.json"):
@@ -71,17 +79,14 @@ def test_killed_in_the_middle_and_resumed_ends_the_same_to_the_byte(place: Path)
 
 
 def test_interrupt_says_how_to_continue(place: Path) -> None:
-    command = [sys.executable, "-m", "covey", "train", "quick", "--epochs", "500", "--out", "stopped"]
-    with subprocess.Popen(command, cwd=place, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}) as process:  # fmt: skip
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline and not any((place / "stopped").glob("tensorboard/events*")):
-            time.sleep(0.01)
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        _, messages = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "covey train --resume --out stopped" in messages
+    command = [sys.executable, "-m", "covey", "train", "quick", *SMALL[2:], "--epochs", "100000", "--out", "stopped"]
+    progress = place / "stopped" / "progress.jsonl"
+    with started(command, cwd=place, env=environment(COLUMNS="200")) as process:
+        process.wait_until(lambda: progress.exists() and '"row"' in progress.read_text())
+        process.send(signal.SIGINT)
+        assert process.exit_code() == 130, process.stderr
+        assert "covey train --resume --out stopped" in process.stderr
+    assert any((place / "stopped").glob("tensorboard/events*"))
     assert (place / "stopped" / "policy.safetensors").exists()
 
 
@@ -106,14 +111,16 @@ def test_interrupt_says_how_to_continue(place: Path) -> None:
         (["calibrate", "quick", "--set", "network.users=3"], 2, "more tasks"),
     ],
 )
-def test_mistakes_get_one_sentence_and_a_code(place: Path, arguments: list[str], code: int, says: str) -> None:
+def test_mistakes_get_one_sentence_and_a_code(
+    covey: Covey, place: Path, arguments: list[str], code: int, says: str
+) -> None:
     result = covey(*arguments, cwd=place)
     assert result.returncode == code, result.stderr
     assert says in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_a_stale_calibration_is_refused(place: Path) -> None:
+def test_a_stale_calibration_is_refused(covey: Covey, place: Path) -> None:
     result = covey("calibrate", "quick", "--runs", "2", "--processes", "1", "--set", "training.rounds=3", "--set",
                    "training.clip=2.0", "--out", "c.json", "--json", cwd=place)  # fmt: skip
     assert result.returncode == 0, result.stderr
@@ -126,12 +133,12 @@ def test_a_stale_calibration_is_refused(place: Path) -> None:
     assert fits.returncode == 0, fits.stderr
 
 
-def test_evaluating_writes_table_json_and_picture(place: Path) -> None:
+def test_evaluating_writes_table_json_and_picture(covey: Covey, place: Path) -> None:
     result = covey("evaluate", "whole/policy.safetensors", "quick", "--layouts", "3", "--against", "greedy",
                    "--against", "coverage", "--out", "judged", "--set", "training.rounds=4", cwd=place)  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert "vs greedy, %" in result.stdout
-    files = {"comparison.json", "comparison.csv", "comparison.png", "pieces"}
+    files = {"comparison.json", "comparison.csv", "comparison.png", "pieces.jsonl"}
     assert {p.name for p in (place / "judged").iterdir()} == files
     values = json.loads((place / "judged" / "comparison.json").read_text())
     assert set(values["policies"]) == {"greedy", "coverage", "dpvd_alone", "dpvd"}
@@ -139,7 +146,7 @@ def test_evaluating_writes_table_json_and_picture(place: Path) -> None:
     assert values["policies"]["dpvd_alone"]["exchanged_bytes_per_decision"] == 0.0
 
 
-def test_a_run_takes_a_policy_file_and_resumes_with_it(place: Path) -> None:
+def test_a_run_takes_a_policy_file_and_resumes_with_it(covey: Covey, place: Path) -> None:
     run = ["run", "quick", "--policy", "whole/policy.safetensors", "--rounds", "3", "--quiet"]
     assert covey(*run, "--out", "r1", cwd=place).returncode == 0
     assert (place / "r1" / "policy.safetensors").read_bytes() == (place / "whole" / "policy.safetensors").read_bytes()
@@ -149,7 +156,7 @@ def test_a_run_takes_a_policy_file_and_resumes_with_it(place: Path) -> None:
     assert "exchanged_bytes_per_decision" in json.loads((place / "r1" / "summary.json").read_text())
 
 
-def test_a_run_with_a_shipped_policy_needs_no_training(place: Path) -> None:
+def test_a_run_with_a_shipped_policy_needs_no_training(covey: Covey, place: Path) -> None:
     result = covey("run", "quick", "--policy", "dpvd", "--rounds", "2", "--json", "--out", "shipped", cwd=place)
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["policy"] == "dpvd"

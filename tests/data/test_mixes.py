@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.data.mixes import counts, default_mixes, group_shares, user_shares
+from covey.data.mixes import class_frequencies, counts, default_mixes, dirichlet_mixes, label_mixes, user_shares
 from covey.errors import DataError
 
 
@@ -72,20 +72,25 @@ def test_user_shares_stay_finite_at_extreme_concentrations() -> None:
 
 def test_group_shares_of_given_mixes(dataset_of, scenario_of) -> None:
     data = scenario_of(tasks=2, mixes=[{"0": 3, "2": 1}, {"1": 5}]).data
-    shares = group_shares(dataset_of(classes=3), data, 2, seed=0)
+    shares = label_mixes(dataset_of(classes=3), data, 2)
     assert shares.tolist() == [[0.75, 0.0, 0.25], [0.0, 1.0, 0.0]]
 
 
 def test_a_mix_of_an_unknown_class_is_refused(dataset_of, scenario_of) -> None:
     data = scenario_of(tasks=1, mixes=[{"10": 1}]).data
     with pytest.raises(DataError, match="group 0 names class 10, but 'made' has the classes 0 to 9"):
-        group_shares(dataset_of(), data, 1, seed=0)
+        label_mixes(dataset_of(), data, 1)
 
 
 def test_dirichlet_groups_follow_alpha_and_the_seed(dataset_of, scenario_of) -> None:
     dataset = dataset_of(train=2, test=1)
     even = scenario_of(tasks=12, partition="dirichlet", dirichlet_alpha=1000.0).data
     skewed = scenario_of(tasks=12, partition="dirichlet", dirichlet_alpha=0.05).data
-    assert np.abs(group_shares(dataset, even, 12, seed=0) - 0.1).max() < 0.05
-    assert np.median(group_shares(dataset, skewed, 12, seed=0).max(axis=1)) > 0.6
-    assert not np.array_equal(group_shares(dataset, even, 12, seed=0), group_shares(dataset, even, 12, seed=1))
+    assert np.abs(dirichlet_mixes(dataset, even, 12, seed=0) - 0.1).max() < 0.05
+    assert np.median(dirichlet_mixes(dataset, skewed, 12, seed=0).max(axis=1)) > 0.6
+    assert not np.array_equal(dirichlet_mixes(dataset, even, 12, seed=0), dirichlet_mixes(dataset, even, 12, seed=1))
+
+
+def test_frequencies_are_those_of_the_training_half(dataset_of) -> None:
+    dataset = dataset_of(classes=4, train=6, test=3)
+    assert class_frequencies(dataset, 3).tolist() == [[0.25] * 4] * 3

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from covey.data import UserData, partition
-from covey.data.partitions import draw_groups, draw_sizes, label_permutations
+from covey.data.dealing import draw_groups, draw_sizes
+from covey.data.partitions import label_permutations
 from covey.errors import DataError
 
 KINDS = ["label_mix", "label_swap", "rotation", "dirichlet", "writer"]

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from covey.deploy.app.wire import Packet
+from covey.deploy.device_process import Worker
 from covey.deploy.folders import DeviceFolder
 from covey.deploy.processes import environment, free_port, supernode_command
-from covey.deploy.worker import Worker
 
 
 class LyingWorker(Worker):

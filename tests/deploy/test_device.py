@@ -13,7 +13,8 @@ from tests.deploy.near import NearCourier, make_devices, open_devices, small
 from covey.deploy import Device, DeviceFleet
 from covey.deploy.app.wire import Packet
 from covey.errors import DataError, OutputError, ScenarioError
-from covey.learning import identity_noise_scale, score_width
+from covey.federated.steps import bounded_scores
+from covey.identification.noisy_max import identity_noise_scale, noisy_identities, score_width
 from covey.privacy import Ledger, read_journal, release_rho
 
 
@@ -175,13 +176,17 @@ def test_the_server_has_no_say_in_the_noise_of_an_announcement(
 ) -> None:
     devices = make_devices(small("privacy.identity=noisy_max", f"clustering.rule={rule}"), 0, tmp_path)
     device, drawn = devices[0], []
-    announce = device._work.announce
 
-    def spy(users: object, round: object, similarity_weight: float, *given: Any) -> Any:
-        drawn.append((similarity_weight, given[2][0]))
-        return announce(users, round, similarity_weight, *given)  # type: ignore[arg-type]
+    def scores(*given: Any, **bounds: Any) -> Any:
+        drawn.append(bounds["similarity_weight"])
+        return bounded_scores(*given, **bounds)
 
-    monkeypatch.setattr(device._work, "announce", spy)
+    def noisy(scores: Any, scale: Any, normals: Any) -> Any:
+        drawn.append(float(scale[0]))
+        return noisy_identities(scores, scale, normals)
+
+    monkeypatch.setattr("covey.federated.steps.bounded_scores", scores)
+    monkeypatch.setattr("covey.identification.noisy_max.noisy_identities", noisy)
     for number, asked in enumerate((weight, 3.0, -7.0, float("nan"))):
         request = request_for(devices, kind="announce", round=number + 1, similarity_weight=asked, rule="printed_sign")
         assert device.answer(request).header["status"] == "ok"
@@ -189,7 +194,7 @@ def test_the_server_has_no_say_in_the_noise_of_an_announcement(
     width = score_width(weight, privacy.loss_bound, replaced=True)
     scale = identity_noise_scale(np.array([device.samples]), width, privacy.identity_rho)[0]
     assert scale > 0
-    assert drawn == [(weight, pytest.approx(scale))] * 4
+    assert drawn == [weight, pytest.approx(scale)] * 4
 
 
 @pytest.mark.parametrize(
@@ -259,7 +264,7 @@ def test_what_a_computation_says_stays_on_the_device(
     def fail(*given: object, **named: object) -> None:
         raise error("sample 3 is of class 7")
 
-    monkeypatch.setattr("covey.learning.work.noised_step", fail)
+    monkeypatch.setattr("covey.federated.training.step.noised_step", fail)
     answer = devices[0].answer(request_for(devices))
     assert answer.header["status"] == "failed"
     assert answer.header["reason"] == f"{error.__name__}; the log of this device says more"

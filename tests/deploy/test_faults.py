@@ -238,7 +238,7 @@ def test_devices_of_another_preparation_are_refused(tmp_path: Path) -> None:
     ("override", "words"),
     [
         (["security.mode=blind"], "use 'none' or 'masked'"),
-        (["security.mode=masked", "privacy.identity=from_release"], "stations must see uploads"),
+        (["security.mode=masked", "privacy.identity=from_release"], "stations see no upload"),
         (["radio.loss_probability=0.1"], "set it"),
         (["clustering.rule=oracle"], "true groups are not known"),
     ],

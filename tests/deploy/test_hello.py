@@ -11,7 +11,7 @@ from tests.deploy.near import NearCourier, deployed, make_devices, open_devices,
 
 from covey.deploy import Device
 from covey.deploy.app.wire import Packet
-from covey.deploy.hello import Admission
+from covey.deploy.hello import Enrolment
 from covey.errors import DeployError
 
 HELLO = Packet({"kind": "hello"})
@@ -47,7 +47,7 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Device]:
     ids=str,
 )
 def test_nonsense_is_named_with_its_user(devices: dict[int, Device], change: dict[str, object], words: str) -> None:
-    admission = Admission(devices[0].scenario, 0)
+    admission = Enrolment(devices[0].scenario, 0)
     admission.check(0, devices[0].answer(HELLO))
     good = devices[3].answer(HELLO)
     header = {name: value for name, value in (good.header | change).items() if value is not None}  # type: ignore[operator]
@@ -57,7 +57,7 @@ def test_nonsense_is_named_with_its_user(devices: dict[int, Device], change: dic
 
 
 def test_a_device_that_comes_back_says_the_same(devices: dict[int, Device]) -> None:
-    admission = Admission(devices[0].scenario, 0)
+    admission = Enrolment(devices[0].scenario, 0)
     hello = devices[0].answer(HELLO)
     first = admission.check(0, hello)
     assert admission.check(0, devices[0].answer(HELLO)) == first

@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,15 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 from tests.deploy.near import small
+from tests.processes import family, until
 
 import covey
 from covey.deploy.certificates import make_certificates
 from covey.deploy.demo import Site
+from covey.deploy.device_state import DeviceState
 from covey.deploy.folders import DeviceFolder
 from covey.deploy.processes import Started
 from covey.deploy.runs import follow, new_run
-from covey.deploy.state import DeviceState
 from covey.errors import DeployError
 
 pytest.importorskip("flwr", reason="Flower is not installed; make test-deploy installs it and runs these tests")
@@ -69,7 +69,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, St
     """A SuperLink and three devices, for all tests that leave them as they were."""
     site = Site(tmp_path_factory.mktemp("site"), small(*THREE))
     site.make()
-    with site.processes() as started:
+    with family(), site.processes() as started:
         address = site.start_superlink(started)
         for user in range(USERS):
             site.start_node(started, user, address)
@@ -147,7 +147,7 @@ def test_masked_rounds_over_tls_with_known_nodes_only(tmp_path: Path) -> None:
     site.make()
     expected = covey.simulate(site.scenario, rounds=ROUNDS, seed=0)
     make_certificates(tmp_path / "others", ["127.0.0.1"], 1)
-    with site.processes() as started:
+    with family(), site.processes() as started:
         address = site.start_superlink(started)
         for user in range(1, USERS):
             site.start_node(started, user, address)
@@ -171,7 +171,8 @@ def test_masked_rounds_over_tls_with_known_nodes_only(tmp_path: Path) -> None:
 
 def wait_for(started: Started, name: str, words: str) -> None:
     """Wait until a process has said something."""
-    deadline = time.monotonic() + LIMIT_S
-    while words not in started.log(name).read_text(encoding="utf-8", errors="replace"):
-        assert time.monotonic() < deadline, started.log(name).read_text(encoding="utf-8", errors="replace")[-2000:]
-        time.sleep(0.5)
+
+    def said() -> str:
+        return started.log(name).read_text(encoding="utf-8", errors="replace")
+
+    until(lambda: words in said(), LIMIT_S, lambda: said()[-2000:])

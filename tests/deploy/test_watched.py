@@ -9,9 +9,9 @@ import pytest
 from tests.deploy.near import NearCourier, deployed, make_devices, run_folder, small
 
 from covey.cli.main import main
+from covey.dashboard.catalogue import Catalogue
+from covey.dashboard.runs_folder import Folder
 from covey.errors import EXIT_CODES, ResumeError
-from covey.web.catalogue import Catalogue
-from covey.web.folder import Folder
 
 
 @pytest.fixture(scope="module")

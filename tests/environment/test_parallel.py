@@ -12,12 +12,12 @@ from pettingzoo.test import parallel_api_test
 from pettingzoo.test.state_test import test_parallel_env as check_parallel_state
 from pettingzoo.test.state_test import test_state_space as check_state_space
 
-from covey.allocation import VIOLATION_KINDS
 from covey.association import get_policy
 from covey.environment import SurrogateRounds, calibration_for, features, rewards, subset_numbers, subsets
 from covey.environment.parallel import INFO_KEYS, AssociationEnv, parallel_env, vector_env
-from covey.environment.real import RealRounds
+from covey.environment.real_rounds import RealRounds
 from covey.errors import PolicyError, ScenarioError
+from covey.network import VIOLATION_KINDS
 from covey.scenario import Scenario, dump_scenario, load_scenario
 
 AGENTS = ["bs_0", "bs_1", "bs_2", "bs_3"]
@@ -123,8 +123,8 @@ def test_the_layout_of_a_seed_is_that_of_simulate(quick: Scenario) -> None:
     view = rounds.reset([6])
     env = parallel_env(quick)
     env.reset(seed=6)
-    np.testing.assert_array_equal(env.rounds.view.gains, view.gains)
-    np.testing.assert_array_equal(env.rounds.view.identities, view.identities)
+    np.testing.assert_array_equal(env.rounds.observation.gains, view.gains)
+    np.testing.assert_array_equal(env.rounds.observation.identities, view.identities)
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "one"])
@@ -146,7 +146,7 @@ def test_masks_equal_brute_force(quick: Scenario) -> None:
     _, bits = binary.reset(seed=0)
     seen, masked = in_obs.reset(seed=0)
     while env.agents:
-        identities = env.rounds.view.identities[0]
+        identities = env.rounds.observation.identities[0]
         for station, agent in enumerate(AGENTS):
             able = [int(task) in quick.network.station_tasks[station] for task in identities]
             expected = [all(able[user] for user in members) for members in order]
@@ -189,7 +189,7 @@ def test_rewards_are_shares_of_the_team_reward_and_infos_its_parts(quick: Scenar
             _, shares, _, _, infos = env.step(actions)
             outcome = rounds.step(subsets(12, 4)[[actions[agent] for agent in AGENTS]][None])
             gained = rewards(outcome, view.samples, quick.reward, penalty)
-            view = rounds.view
+            view = rounds.observation
             team = infos["bs_0"]
             assert sum(shares.values()) == pytest.approx(team["team_reward"], rel=1e-9)
             assert team["team_reward"] == gained.team[0]
@@ -283,7 +283,7 @@ def test_bounds_cut_nothing_off_an_ordinary_network(quick: Scenario) -> None:
         observations, infos = env.reset(seed=1)
         rng = np.random.default_rng(4)
         while env.agents:
-            table = features(env.rounds.view, env.rounds.site, kind)[0].reshape(4, -1)
+            table = features(env.rounds.observation, kind)[0].reshape(4, -1)
             np.testing.assert_array_equal(np.stack([observations[agent] for agent in AGENTS]), table)
             observations, _, _, _, infos = env.step(allowed_actions(env, infos, rng))
 
@@ -293,7 +293,7 @@ def test_a_policy_can_be_played_through_the_environment(quick: Scenario) -> None
     env.reset(seed=0)
     total = 0.0
     while env.agents:
-        observation = env.rounds.view.observation(env.rounds.site)
+        observation = env.rounds.observation[0]
         numbers = subset_numbers(greedy(observation, np.random.default_rng(0)), 4)
         _, _, _, _, infos = env.step(dict(zip(AGENTS, numbers, strict=True)))
         assert infos["bs_0"]["violators"] == 0.0

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from covey.environment import SurrogateRounds, View, calibration_for, rewards
-from covey.learners.guard import admit
+from covey.agents.admission_guard import admit
+from covey.environment import SurrogateRounds, calibration_for, rewards
+from covey.network import Observation
 from covey.scenario import Scenario, load_scenario
 
 
@@ -15,10 +16,10 @@ def scenario() -> Scenario:
     return load_scenario("quick", ["training.rounds=6"])
 
 
-def plan(rounds: SurrogateRounds, view: View) -> np.ndarray:
+def plan(rounds: SurrogateRounds, view: Observation) -> np.ndarray:
     """A valid plan of several users in every network."""
-    utilities = np.where(view.eligible(rounds.site), np.random.default_rng(0).uniform(0.1, 1.0, (3, 4, 12)), -np.inf)
-    return admit(utilities, utilities, view, rounds.site)
+    utilities = np.where(view.eligible, np.random.default_rng(0).uniform(0.1, 1.0, (3, 4, 12)), -np.inf)
+    return admit(utilities, utilities, view)
 
 
 def value(scenario: Scenario, seeds: list[int], before: int, change: tuple[int, int] | None) -> np.ndarray:
@@ -27,7 +28,7 @@ def value(scenario: Scenario, seeds: list[int], before: int, change: tuple[int, 
     view = rounds.reset(seeds)
     for _ in range(before):
         rounds.step(plan(rounds, view))
-        view = rounds.view
+        view = rounds.observation
     selected = plan(rounds, view)
     if change is not None:
         network, user = change
@@ -48,7 +49,7 @@ def test_the_worth_of_a_served_user_is_what_playing_without_it_costs(scenario: S
     view = rounds.reset(seeds)
     for _ in range(before):
         rounds.step(plan(rounds, view))
-        view = rounds.view
+        view = rounds.observation
     outcome = rounds.step(plan(rounds, view))
     worth, _ = rounds.marginal_gains(scenario.reward)
     whole = value(scenario, seeds, before, None)
@@ -86,13 +87,13 @@ def test_every_task_belongs_to_one_station_that_can_run_it_and_goes_round(scenar
     view = rounds.reset([7, 8, 9])
     owners: dict[int, set[int]] = {}
     for _ in range(4):
-        owned, eligible = view.owned(rounds.site), view.eligible(rounds.site)
+        owned, eligible = view.owned, view.eligible
         assert not np.any(owned & ~eligible)
         assert np.array_equal(owned.sum(axis=1), view.available.astype(int))
         for network, station, user in np.argwhere(owned):
             owners.setdefault(int(view.identities[network, user]), set()).add(int(station))
         rounds.step(np.zeros(owned.shape, dtype=bool))
-        view = rounds.view
+        view = rounds.observation
     for task, stations in owners.items():
-        assert stations <= set(np.flatnonzero(rounds.site.capable[:, task]))
+        assert stations <= set(np.flatnonzero(rounds.limits.capable[:, task]))
         assert len(stations) > 1

@@ -9,6 +9,7 @@ import covey
 from covey.association import get_policy
 from covey.errors import PolicyError
 from covey.evaluation import compare, default_policies
+from covey.parts import POLICIES
 from covey.report.comparison import comparison_table, draw_comparison
 from covey.scenario import load_scenario
 
@@ -70,3 +71,8 @@ def test_no_layouts_is_an_error() -> None:
 def test_exact_is_a_reference_only_where_it_is_quick() -> None:
     assert "exact" in default_policies(load_scenario("quick"))
     assert "exact" not in default_policies(load_scenario("campus"))
+
+
+def test_references_are_what_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(POLICIES, "_registered", {"mine": get_policy("greedy")})
+    assert list(default_policies(load_scenario("quick"))) == [*POLICIES.builtin, "mine"]

@@ -1,16 +1,14 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from covey.figures.cells import result_file
+from covey.figures.cells import cells_in
 from covey.figures.plans import Work, figure_2
+from covey.figures.rows import Row, read_rows, write_rows
 from covey.figures.scales import SCALES
 from covey.figures.shown.figure_2 import claims, draw, rows
-from covey.figures.tables import Row, read_rows, write_rows
-from covey.figures.work import Store
 
 CLASSES = ["cat", "dog", "ship"]
 
@@ -72,12 +70,10 @@ def test_bars_stand_by_group_with_every_class_that_is_held() -> None:
 
 
 def test_rows_come_from_the_finished_cell_and_survive_the_file(tmp_path: Path) -> None:
-    work = Work(SCALES["quick"], 1, Store(tmp_path))
+    work = Work(SCALES["quick"], 1, cells_in(tmp_path))
     assert rows(work) == []
-    path = result_file(tmp_path, figure_2(work)[0])
-    path.parent.mkdir(parents=True)
     values = {"counts": [[3, 0], [0, 4]], "groups": [1, 0], "classes": ["7", "8"]}
-    path.write_text(json.dumps({"values": values}), encoding="utf-8")
+    work.store.keep(figure_2(work)[0], values)
     found = rows(work)
     assert [(row["user"], row["group"], row["label"], row["samples"]) for row in found] == [
         (0, 1, 0, 3), (0, 1, 1, 0), (1, 0, 0, 0), (1, 0, 1, 4),

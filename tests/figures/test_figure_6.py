@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from covey.figures.cells import result_file
+from covey.figures.cells import CELLS, cells_in
 from covey.figures.kinds import Allocated
 from covey.figures.plans import Work, figure_6, leakage_of
+from covey.figures.rows import Row
 from covey.figures.scales import SCALES
 from covey.figures.shown.figure_6 import COLUMNS, claims, draw, rows
-from covey.figures.tables import Row
-from covey.figures.work import Store
+from covey.jobs import Store
 
 
 def allocated(
@@ -105,13 +104,11 @@ def test_pictures_name_policies_and_show_every_seed() -> None:
 
 
 def test_rows_carry_the_factor_of_the_plan(tmp_path: Path) -> None:
-    work = Work(SCALES["quick"], 1, Store(tmp_path))
+    work = Work(SCALES["quick"], 1, cells_in(tmp_path))
     for factor, ms in ((5.0, 7.0), (50.0, 9.0)):
         cell = Allocated("quick", leakage_of("quick", factor), 0, policy="random")
         assert cell.key in {planned.key for planned in figure_6(work)}
-        path = result_file(tmp_path, cell)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps({"values": {"columns": {name: [ms, ms] for name in COLUMNS}}}), encoding="utf-8")
+        work.store.keep(cell, {"columns": {name: [ms, ms] for name in COLUMNS}})
     found = rows(work)
     assert [(row["factor"], row["policy"], row["round"], row["descent_ms"]) for row in found] == [
         (5.0, "random", 1, 7.0), (5.0, "random", 2, 7.0), (50.0, "random", 1, 9.0), (50.0, "random", 2, 9.0),
@@ -121,7 +118,7 @@ def test_rows_carry_the_factor_of_the_plan(tmp_path: Path) -> None:
 def test_every_planned_cell_is_asked_for(tmp_path: Path) -> None:
     class Asked(Store):
         def __init__(self) -> None:
-            super().__init__(tmp_path)
+            super().__init__(tmp_path / CELLS)
             self.keys: set[str] = set()
 
         def has(self, cell: object) -> bool:

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from covey.figures.cells import result_file
+from covey.figures.cells import cells_in
 from covey.figures.kinds import RealRun
 from covey.figures.plans import RULES, Work, noise_of
+from covey.figures.rows import Row, where
 from covey.figures.scales import SCALES
 from covey.figures.shown.figure_9 import ENERGY, OURS, THEIRS, TIME, claims, draw, rows
-from covey.figures.tables import Row, where
-from covey.figures.work import Store
 
 
 def run(
@@ -133,7 +131,7 @@ def test_pictures_stack_the_parts_and_show_every_seed() -> None:
 
 
 def test_rows_take_what_is_finished_with_and_without_noise(tmp_path: Path) -> None:
-    work = Work(SCALES["full"], 2, Store(tmp_path))
+    work = Work(SCALES["full"], 2, cells_in(tmp_path))
     names = ("clustering_accuracy", "served", *ENERGY, *TIME)
     cells = [
         RealRun("paper", RULES[THEIRS], 1),
@@ -141,10 +139,8 @@ def test_rows_take_what_is_finished_with_and_without_noise(tmp_path: Path) -> No
         RealRun("quick", (*RULES[OURS], *noise_of("quick", 1.0)), 0),
     ]
     for number, cell in enumerate(cells):
-        path = result_file(tmp_path, cell)
-        path.parent.mkdir(parents=True, exist_ok=True)
         columns = {name: [0.5, 0.1 * number] for name in names}
-        path.write_text(json.dumps({"values": {"columns": columns}}), encoding="utf-8")
+        work.store.keep(cell, {"columns": columns})
     ends = [row for row in rows(work) if row["round"] == 2]
     found = {(r["part"], r["data"], r["factor"], r["rule"], r["seed"]): r["clustering_accuracy"] for r in ends}
     assert found == {

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -8,15 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.figures.cells import result_file
+from covey.figures.cells import cells_in
 from covey.figures.plans import Work, figure_bound
+from covey.figures.rows import Row, read_rows, write_rows
 from covey.figures.scales import SCALES
 from covey.figures.shown.figure_bound import claims, draw, rows
-from covey.figures.tables import Row, read_rows, write_rows
-from covey.figures.work import Store
 from covey.theory import CAUSES, RunBound, TaskBound
 from covey.theory.curvature import Curvature
-from covey.theory.steps import StepMeasures
+from covey.theory.measured_steps import StepMeasures
 
 
 def step(seed: int, task: int, number: int, **changes: Any) -> Row:
@@ -148,11 +146,9 @@ def test_rows_count_steps_as_the_run_itself_does(tmp_path: Path) -> None:
     bound = float(run_bound([0.5, 0.5, 0.5, 1.0]).tasks[0].bound.total[0])
     assert 0.9 < bound < 1.0
     result = run_bound([bound - 0.01, bound + 0.02, bound + 5e-7, 1.0])
-    work = Work(SCALES["quick"], 2, Store(tmp_path))
+    work = Work(SCALES["quick"], 2, cells_in(tmp_path))
     assert rows(work) == []
-    path = result_file(tmp_path, figure_bound(work)[1])
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({"values": result.to_dict()}), encoding="utf-8")
+    work.store.keep(figure_bound(work)[1], result.to_dict())
     write_rows(tmp_path / "bound.csv", rows(work))
     found = read_rows(tmp_path / "bound.csv")
     assert [(row["seed"], row["task"], row["group"], row["samples"], row["round"]) for row in found] == [

@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 
 from covey.figures.kinds import RealRun
 from covey.figures.plans import Work, figure_noise
+from covey.figures.rows import read_rows, write_rows
 from covey.figures.scales import SCALES
 from covey.figures.shown import figure_noise as shown
-from covey.figures.tables import read_rows, write_rows
 
 #: Clustering accuracy of seed 0 by rule and factor; every further seed has a little more.
 FINAL = {

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from covey.figures.cells import Cell
 from covey.figures.kinds import Optimum, Training
 from covey.figures.plans import Work
+from covey.figures.rows import read_rows, write_rows
 from covey.figures.scales import SCALES
 from covey.figures.shown import figure_optimum as shown
-from covey.figures.tables import read_rows, write_rows
 
 #: Regret of seed 0 in per cent of the best, by policy.
 REGRET = {"best": 0.0, "random": 20.0, "greedy": 10.0, "exact": 8.0, "dpvd_guarded": 5.0, "dpvd": 15.0, "iql": 12.0}

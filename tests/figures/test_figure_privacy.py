@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from covey.figures.kinds import RealRun
 from covey.figures.plans import Work
+from covey.figures.rows import read_rows, write_rows
 from covey.figures.scales import SCALES
 from covey.figures.shown import figure_privacy as shown
-from covey.figures.tables import read_rows, write_rows
 
 EPSILON = {0.0: math.nan, 1.0: 10.0, 16.0: 2.5}
 

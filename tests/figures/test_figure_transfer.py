@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from covey.figures.cells import Cell
 from covey.figures.kinds import Played, Training
 from covey.figures.plans import Work, figure_transfer
+from covey.figures.rows import read_rows, write_rows
 from covey.figures.scales import SCALES
 from covey.figures.shown import figure_transfer as shown
-from covey.figures.tables import read_rows, write_rows
 
 #: Mean reward by policy; guarded policies lose at the larger size.
 REWARD = {

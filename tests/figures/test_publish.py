@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from covey.figures.compute import finish
 from covey.figures.page import results_page
 from covey.figures.plans import plan_of
 from covey.figures.publish import claims_of, publish, setting_of, work_in
+from covey.figures.rows import column, grid, paired, read_rows, write_rows
 from covey.figures.scales import SCALES
-from covey.figures.tables import column, grid, paired, read_rows, write_rows
-from covey.figures.work import finish
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from covey.data import load_dataset
-from covey.learning import Engine, build_model, clipped_gradient_sum, load_flat, noised_step
-from covey.learning.per_sample import looped_gradients
+from covey.federated import Engine, build_model, clipped_gradient_sum, load_flat, noised_step
+from covey.federated.per_sample import looped_gradients
 from covey.privacy import sensitivity
 from covey.privacy.audit import Declared, Source
 from covey.scenario import load_scenario

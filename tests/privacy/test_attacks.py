@@ -10,7 +10,7 @@ from tests.privacy.mutants import Samples
 
 from covey.allocation import noise_levels
 from covey.data import load_dataset, partition
-from covey.learning import Engine, clipped_gradient_sum, initial_weights, load_flat
+from covey.federated import Engine, clipped_gradient_sum, initial_weights, load_flat
 from covey.privacy import ReplayNoise, epsilon, rho_for_epsilon
 from covey.privacy.attacks import (
     advantage,

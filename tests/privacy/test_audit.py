@@ -13,8 +13,9 @@ from tests.privacy.mutants import CLIP, COUNT, DECLARED, MU, NOISE_STD, UNIT, WE
 from torch import Tensor, nn
 
 from covey.data import UserData
-from covey.learning import build_model, clipped_gradient_sum, count_weights, initial_weights, noised_step
-from covey.learning.ways import Tapped, way_for
+from covey.federated import build_model, clipped_gradient_sum, count_weights, initial_weights, noised_step
+from covey.federated.hook_strategy import Hooked
+from covey.federated.strategies import strategy_for
 from covey.privacy import NoNoise, ReplayNoise, SecureNoise, sensitivity
 from covey.privacy.audit import (
     Declared,
@@ -157,7 +158,9 @@ def test_a_round_shows_stations_nothing_of_the_data_but_the_noised_models() -> N
         with Simulation(scenario, data=data) as simulation:
             simulation.play()
             state = simulation.state
-        shown = {field.name: getattr(state, field.name) for field in fields(state) if field.name != "ledger"}
+        apart = ("ledger", "memory")
+        shown = {field.name: getattr(state, field.name) for field in fields(state) if field.name not in apart}
+        shown |= state.memory
         return {name: np.asarray(value) for name, value in shown.items()} | {"rho": state.ledger.rho}
 
     with Simulation(scenario) as simulation:
@@ -277,7 +280,7 @@ def noise_at_the_step(
         seen.append(noise)
         return noised_step(*given, noise=noise, **more)
 
-    monkeypatch.setattr("covey.learning.work.noised_step", watched)
+    monkeypatch.setattr("covey.federated.training.step.noised_step", watched)
     mechanism(OWN, source, rounds=3)
     assert [noise.dtype for noise in seen] == [np.float64] * 3
     return np.concatenate(seen)
@@ -322,7 +325,7 @@ def test_a_sample_whose_positions_cancel_stays_within_the_clipping_norm(size: fl
         for parameter in module.parameters():
             parameter.copy_(torch.from_numpy(rng.normal(size=parameter.shape) / 8))
     usual = torch.from_numpy(rng.normal(size=(3, 2, 40))).float()
-    assert isinstance(way_for(module, usual, torch.tensor([0, 1, 2])), Tapped)
+    assert isinstance(strategy_for(module, usual, torch.tensor([0, 1, 2])), Hooked)
     token = torch.from_numpy(size * rng.normal(size=40)).float()
     found = clipped_gradient_sum(module, torch.stack([token, token])[None], torch.tensor([0]), CLIP)
     assert float(found.total.norm()) <= CLIP * (1 + 1e-4)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from covey.errors import ScenarioError
-from covey.radio import Channel, build_path_loss, distances, register_path_loss
-from covey.radio import channel as channel_module
+from covey.parts import PATH_LOSSES
+from covey.radio import Channel, build_channel, build_path_loss, distances, register_path_loss
+from covey.scenario import load_scenario
 from covey.scenario.schema import Radio
 
 STATIONS = np.array([[0.0, 0.0], [300.0, 400.0]])
@@ -31,15 +34,60 @@ def test_carrier_matters_only_for_umi() -> None:
 
 
 def test_unknown_path_loss_names_the_known_ones() -> None:
-    with pytest.raises(ScenarioError, match="3gpp_macro, 3gpp_umi, inverse_square"):
-        Channel(Radio(path_loss="fog"), 10.0, 0)
+    with pytest.raises(ValueError, match="3gpp_macro, 3gpp_umi, inverse_square"):
+        Radio(path_loss="fog")
+    with pytest.raises(ScenarioError, match="did you mean '3gpp_umi'"):
+        build_path_loss(Radio.model_construct(path_loss="3gpp_um"))
 
 
 def test_registered_path_loss_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel_module, "_PATH_LOSSES", dict(channel_module._PATH_LOSSES))
+    monkeypatch.setattr(PATH_LOSSES, "_registered", {})
     register_path_loss("flat", lambda radio: lambda distance_m: np.full_like(distance_m, 30.0))
     gains = Channel(Radio(path_loss="flat"), 1.0, 0).gains(USERS, STATIONS, 0)
     np.testing.assert_allclose(gains, 1e-3)
+
+
+OWN = """
+from pathlib import Path
+
+import numpy as np
+
+def flat(radio):
+    return lambda distance_m: np.full_like(distance_m, 30.0)
+
+class Constant:
+    def __init__(self, radio, min_distance_m, seed):
+        self.gain = min_distance_m * (seed + 1)
+
+    def gains(self, users_m, stations_m, round):
+        return np.full((len(users_m), len(stations_m)), self.gain * (round + 1))
+"""
+
+
+def test_a_channel_and_a_path_loss_by_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_channels.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    gains = Channel(Radio(path_loss="own_channels:flat"), 1.0, 0).gains(USERS, STATIONS, 0)
+    np.testing.assert_allclose(gains, 1e-3)
+    scenario = load_scenario("quick", ["radio.channel=own_channels:Constant", "network.min_distance_m=2"])
+    assert (build_channel(scenario, 4).gains(USERS, STATIONS, 1) == 20.0).all()
+    with pytest.raises(ScenarioError, match="cannot be called with 3 arguments"):
+        build_channel(load_scenario("quick", ["radio.channel=own_channels:flat"]), 0)
+
+
+def test_the_default_channel_is_the_path_loss() -> None:
+    scenario = load_scenario("quick")
+    assert scenario.radio.channel == "path_loss"
+    built = build_channel(scenario, 3).gains(USERS, STATIONS, 2)
+    own = Channel(scenario.radio, scenario.network.min_distance_m, 3).gains(USERS, STATIONS, 2)
+    np.testing.assert_array_equal(built, own)
+
+
+@pytest.mark.parametrize(
+    ("radio", "draws"), [(Radio(), False), (Radio(fading="rayleigh"), True), (Radio(shadowing_db=1.0), True)]
+)
+def test_a_channel_says_whether_it_draws(radio: Radio, draws: bool) -> None:
+    assert Channel(radio, 10.0, 0).draws is draws
 
 
 def test_distances() -> None:

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from covey.errors import ScenarioError
+from covey.parts import MOBILITIES
 from covey.radio import RandomWalk, RandomWaypoint, Static, build_mobility, moves_in_arrays, register_mobility
-from covey.radio import mobility as mobility_module
 from covey.scenario.schema import Mobility
 
 AREA = (500.0, 200.0)
@@ -98,9 +97,9 @@ def test_speed_zero_stays() -> None:
 
 
 def test_unknown_model_names_the_known_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ScenarioError, match="random_walk, random_waypoint, static"):
-        build_mobility(Mobility(model="teleport"), AREA)
-    monkeypatch.setattr(mobility_module, "_MODELS", dict(mobility_module._MODELS))
+    monkeypatch.setattr(MOBILITIES, "_registered", {})
+    with pytest.raises(ValueError, match="random_walk, random_waypoint, static"):
+        Mobility(model="teleport")
     register_mobility("teleport", lambda mobility, area_m: Static())
     assert isinstance(build_mobility(Mobility(model="teleport"), AREA), Static)
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from covey.learning import adjusted_rand_index, clustering_accuracy
+from covey.identification import adjusted_rand_index, clustering_accuracy
+from covey.network import VIOLATION_KINDS
 from covey.privacy import Ledger, epsilon, release_rho
 from covey.scenario.load import scenario_from_dict
 from covey.simulation import History, RoundRecord, UserRecord
-from covey.simulation.record import VIOLATIONS
 
 
 def history_of(
@@ -101,7 +101,7 @@ def _round(
     served = station >= 0
     violation = np.zeros(users, dtype=np.int64)
     kinds = {}
-    for bit, name in enumerate(VIOLATIONS):
+    for bit, name in enumerate(VIOLATION_KINDS):
         flags = (rng.random(users) < 0.04) & ~served
         violation |= flags.astype(np.int64) << bit
         kinds[name] = int(flags.sum())
@@ -166,6 +166,7 @@ def _round(
         group_loss=[mean(loss, history.groups == g) for g in tasks],
         group_accuracy=[mean(accuracy, history.groups == g) for g in tasks],
         users=UserRecord(
+            group=history.groups.copy(),
             x_m=positions[:, 0].copy(),
             y_m=positions[:, 1].copy(),
             identity=identity,
@@ -188,7 +189,7 @@ def _round(
     )
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def _coarse_pictures() -> Iterator[None]:
     """Draw fewer pixels: the tests look at what is drawn, not at how sharp it is."""
     with pytest.MonkeyPatch.context() as patch:

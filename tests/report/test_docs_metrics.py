@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from covey.learning import REASONS
+from covey.federated import REASONS
+from covey.network import VIOLATION_KINDS
 from covey.simulation import History, RoundRecord
-from covey.simulation.record import USER_FIELDS, VIOLATIONS
+from covey.simulation.record import USER_FIELDS
 
 PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -42,7 +43,7 @@ def test_every_column_of_rounds_csv_and_no_other(history: History) -> None:
 
 
 def test_every_column_of_users_csv_and_no_other() -> None:
-    assert _documented("users.csv") == ["round", "user", "group", *USER_FIELDS]
+    assert _documented("users.csv") == ["round", "user", *USER_FIELDS]
 
 
 def test_every_key_of_summary_json_and_no_other(history: History) -> None:
@@ -53,8 +54,8 @@ def test_every_key_of_summary_json_and_no_other(history: History) -> None:
 
 def test_bits_of_the_violation_mask_are_those_of_the_code() -> None:
     row = next(line for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `violation`"))
-    assert [int(bit) for bit, _ in _bits(row)] == [1 << index for index in range(len(VIOLATIONS))]
-    assert tuple(name for _, name in _bits(row)) == VIOLATIONS
+    assert [int(bit) for bit, _ in _bits(row)] == [1 << index for index in range(len(VIOLATION_KINDS))]
+    assert tuple(name for _, name in _bits(row)) == VIOLATION_KINDS
 
 
 def test_bits_of_the_rejection_mask_are_those_of_the_code() -> None:

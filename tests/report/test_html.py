@@ -90,7 +90,7 @@ def test_everything_a_user_can_name_is_escaped(make_history: Callable[..., Histo
     history = make_history(
         rounds=1,
         policy=evil,
-        scenario={"name": evil, "description": evil, "data": {"name": evil}, "model": {"name": f'"{evil}'}},
+        scenario={"name": evil, "description": evil, "data": {"path": evil}},
     )
     page = render_html(history, versions={evil: evil})
     assert evil not in page
@@ -98,7 +98,7 @@ def test_everything_a_user_can_name_is_escaped(make_history: Callable[..., Histo
     assert parsed.open == []
     # Two scripts and the data, as on any page.
     assert parsed.tags.count("script") == 3
-    assert parsed.text.count(evil) >= 7
+    assert parsed.text.count(evil) >= 5
     assert parsed.data["name"] == evil
 
 

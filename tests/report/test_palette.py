@@ -6,7 +6,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from covey.report.data import PAGES
+from covey.report.page_data import PAGES
 from covey.report.palette import (
     STYLE,
     contrast,

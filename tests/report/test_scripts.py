@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from covey.report import scripts
-from covey.report.data import PAGES
+from covey.report.page_data import PAGES
 
 
 def test_modules_are_joined_in_the_order_they_need_each_other() -> None:
@@ -65,7 +65,7 @@ def test_names_can_be_changed_on_import(give: Callable[..., None]) -> None:
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 def test_the_joined_script_is_valid() -> None:
     for text in (scripts.joined("page.js"), scripts.chart_library()):
-        result = subprocess.run(["node", "--check", "-"], input=text, text=True, capture_output=True, timeout=60)
+        result = subprocess.run(["node", "--check", "-"], input=text, text=True, capture_output=True, timeout=300)
         assert result.returncode == 0, result.stderr
 
 

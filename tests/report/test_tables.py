@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from covey.network import VIOLATION_KINDS
 from covey.report import summary_table
 from covey.report.sheets import (
     RIGHT,
@@ -20,7 +21,6 @@ from covey.report.sheets import (
     worst_sheet,
 )
 from covey.simulation import History
-from covey.simulation.record import VIOLATIONS
 
 
 def _printed(history: History, *, width: int = 80, encoding: str = "utf-8") -> str:
@@ -80,7 +80,7 @@ def test_totals_add_up_and_name_every_violation(history: History) -> None:
     summary = history.summary()
     rows = dict(total_sheet(history, summary).rows)
     listed = [int(value) for label, value in rows.items() if label.startswith(("  chosen", "  left", "  in a"))]
-    assert sum(listed) == sum(summary["totals"][name] for name in VIOLATIONS)
+    assert sum(listed) == sum(summary["totals"][name] for name in VIOLATION_KINDS)
     assert rows["Rounds with a violation"] == f"{summary['totals']['rounds_with_violations']} of 15"
     assert "135" in rows["Uploads served"]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.report.page import Page
 
-from covey.learners.settings import LearnerSettings
+from covey.agents.settings import LearnerSettings
 from covey.report import training_reading as reading
 from covey.report import write_training_report
 from covey.report.training_data import training_data

@@ -4,12 +4,12 @@ import math
 
 import pytest
 
+from covey.network import VIOLATION_KINDS
 from covey.report.words import VIOLATION_WORDS, count, listed, number, percent, prefix_of, quantity, seconds, whole
-from covey.simulation.record import VIOLATIONS
 
 
 def test_every_kind_of_violation_has_words_in_its_order() -> None:
-    assert tuple(VIOLATION_WORDS) == VIOLATIONS
+    assert tuple(VIOLATION_WORDS) == VIOLATION_KINDS
 
 
 @pytest.mark.parametrize(

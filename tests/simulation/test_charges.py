@@ -5,20 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.processes import run
 
 from covey.cli.main import main
 from covey.errors import OutputError
-from covey.learning import Engine
+from covey.federated import Engine
 from covey.privacy import JOURNAL, Journal, Ledger, epsilon, read_journal
 from covey.scenario import load_scenario
 from covey.simulation import Simulation, simulate
-from covey.simulation.storage import read_checkpoint_header, restore_checkpoint, save_checkpoint
+from covey.simulation.checkpoint import read_checkpoint_header, restore_checkpoint, save_checkpoint
 
 ROUNDS = 4
 RUN = ["run", "quick", "--rounds", str(ROUNDS), "--identity", "noisy_max", "--quiet"]
@@ -28,7 +28,7 @@ RUN = ["run", "quick", "--rounds", str(ROUNDS), "--identity", "noisy_max", "--qu
 KILLED = """
 import json, os, signal, sys
 from covey.cli.main import main
-from covey.learning import Engine
+from covey.federated import Engine
 train = Engine.train
 def train_and_die(self, round, *given, **named):
     result = train(self, round, *given, **named)
@@ -72,9 +72,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ["run", "--resume", "--quiet", "--out", str(base / "secure")],
         [*RUN, "--out", str(base / "replay")],
     ]
-    result = subprocess.run(
-        [sys.executable, "-c", KILLED, json.dumps(commands)], capture_output=True, text=True, timeout=300, check=False
-    )
+    result = run([sys.executable, "-c", KILLED, json.dumps(commands)])
     assert result.stdout.split() == [str(-signal.SIGKILL)] * 3, result.stderr
     return base
 
@@ -82,7 +80,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def no_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures are not what is looked at here, and they take a while."""
-    monkeypatch.setattr("covey.cli.run.write_report", lambda *given: None)
+    monkeypatch.setattr("covey.report.write_report", lambda *given: None)
 
 
 def test_charges_are_on_disk_before_anything_is_computed(tmp_path: Path) -> None:

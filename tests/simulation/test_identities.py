@@ -8,13 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey.association import Observation
-from covey.learning import Upload
+from covey.federated import Upload
+from covey.identification.from_release import FromRelease
+from covey.identification.noisy_max import NoisyMax
+from covey.identification.raw import Raw
+from covey.network import Observation
 from covey.privacy import Journal, read_journal
 from covey.scenario import Scenario, load_scenario
 from covey.simulation import History, Simulation, simulate
-from covey.simulation.history import IDENTITY_NOTES
-from covey.simulation.storage import restore_checkpoint, save_checkpoint
+from covey.simulation.checkpoint import restore_checkpoint, save_checkpoint
 
 
 def scenario(identity: str, *overrides: str) -> Scenario:
@@ -66,16 +68,16 @@ def test_raw_and_released_tasks_are_kept_between_announcements_too(every: int) -
 def test_an_announcement_is_charged_on_disk_before_it_is_computed(tmp_path: Path) -> None:
     seen: list[int] = []
     with Simulation(scenario("noisy_max"), nobody, rounds=3, journal=Journal(tmp_path / "charges")) as simulation:
-        announce = simulation.world.engine.announce
+        tell = simulation.world.engine.tell
 
-        def watch(round: int, users: np.ndarray, *given, **named) -> np.ndarray:
+        def watch(round: int, users: np.ndarray) -> np.ndarray:
             last = read_journal(tmp_path / "charges")[-1]
             assert (last.round, last.kind, last.users) == (round, "identity", tuple(users.tolist()))
             assert last.rho == (0.02,) * len(users)
             seen.append(round)
-            return announce(round, users, *given, **named)
+            return tell(round, users)
 
-        simulation.world.engine.announce = watch
+        simulation.world.engine.tell = watch
         while not simulation.done:
             simulation.play()
     assert seen == [1, 2]
@@ -126,7 +128,7 @@ def test_epsilon_includes_announcements(noisy: History) -> None:
     summary = noisy.summary()["privacy"]
     assert (summary["announcements"], summary["unprotected_announcements"]) == (48, 0)
     assert summary["identities_protected"] is True
-    assert noisy.notes[1] == IDENTITY_NOTES["noisy_max"]
+    assert noisy.notes[1] == NoisyMax.note
 
 
 def test_epsilon_of_a_round_holds_for_announcements(noisy: History) -> None:
@@ -144,7 +146,7 @@ def test_more_noise_finds_the_groups_less_often() -> None:
 def test_raw_announcements_are_all_labelled_and_named_first() -> None:
     history = simulate(scenario("raw"), rounds=4)
     assert (history.ledger.unprotected == 3).all()
-    assert history.notes[1] == IDENTITY_NOTES["raw"]
+    assert history.notes[1] == Raw.note
     assert "NOT protected" in history.notes[1]
     assert history.summary()["notes"] == history.notes
     assert history.summary()["privacy"]["identities_protected"] is False
@@ -201,7 +203,7 @@ def test_tasks_from_releases_change_for_those_who_uploaded_only() -> None:
             moved += changed.sum()
         assert not simulation.state.ledger.spent["identity"].any()
         assert not simulation.state.ledger.unprotected.any()
-        assert simulation.history.notes[1] == IDENTITY_NOTES["from_release"]
+        assert simulation.history.notes[1] == FromRelease.note
     assert moved > 0
 
 

@@ -6,13 +6,12 @@ import json
 import math
 import os
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import started, until
 
 from covey.errors import OutputError, PolicyError
 from covey.simulation.progress import PROGRESS, Progress, worker_of
@@ -78,25 +77,21 @@ def test_a_new_start_empties_the_file_and_a_resumed_one_keeps_it(tmp_path: Path)
 HOLD = (
     "import sys, time; from pathlib import Path; from covey.simulation.progress import Progress\n"
     "with Progress(Path(sys.argv[1])) as p:\n"
-    "    p.start({}, done=0, total=1, resume=False); print('ready', flush=True); time.sleep(120)\n"
+    "    p.start({}, done=0, total=1, resume=False); print('ready', flush=True); time.sleep(3600)\n"
 )
 
 
 def test_the_lock_tells_who_works_keeps_others_out_and_ends_with_the_process(tmp_path: Path) -> None:
     assert worker_of(tmp_path) is None
-    with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with started([sys.executable, "-c", HOLD, str(tmp_path)]) as process:
+        assert process.line() == "ready"
         assert worker_of(tmp_path) == process.pid
         with pytest.raises(OutputError, match="another covey process"), Progress(tmp_path) as progress:
             progress.start(ABOUT, done=0, total=1, resume=False)
         assert len(lines(tmp_path)) == 1
-        process.send_signal(signal.SIGKILL)
-        process.wait(timeout=60)
-    deadline = time.monotonic() + 10
-    while worker_of(tmp_path) is not None and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert worker_of(tmp_path) is None
+        process.send(signal.SIGKILL)
+        process.exit_code()
+        until(lambda: worker_of(tmp_path) is None)
 
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

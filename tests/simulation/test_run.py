@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from covey.association import Observation
 from covey.data import UserData
 from covey.errors import PolicyError, ScenarioError
+from covey.network import Observation
 from covey.privacy import epsilon
 from covey.scenario import load_scenario
 from covey.simulation import History, Simulation, simulate

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey.learning import REASONS, Upload
+from covey.federated import REASONS, Upload
 from covey.scenario import load_scenario
 from covey.simulation import History, simulate
-from covey.simulation.storage import write_results
+from covey.simulation.checkpoint import write_results
 from covey.simulation.world import LossyTransport
 
 ROUNDS = 3

@@ -6,26 +6,24 @@ from covey.allocation.bcd import (
     block_coordinate_descent,
     sequential_allocation,
 )
-from covey.allocation.blocks import BlockAssignment, assign_blocks, min_sinr
+from covey.allocation.blocks import BlockAssignment, assign_blocks, match_blocks
 from covey.allocation.checker import Allocation, CheckReport, Constraint, Problem, check
 from covey.allocation.exact import ExactSolution, exact_association, exact_blocks
 from covey.allocation.groups import TooLargeError
 from covey.allocation.interior_point import noise_levels_interior_point
-from covey.allocation.noise import NoiseLevels, leakage, noise_levels, noise_of_many
-from covey.allocation.projection import VIOLATION_KINDS, Plan, Plans, project, project_many
+from covey.allocation.noise import NoiseLevels, leakage, noise_levels
+from covey.allocation.projection import Grant, project
 
 __all__ = [
-    "VIOLATION_KINDS",
     "Allocation",
     "BlockAssignment",
     "CheckReport",
     "Constraint",
     "ExactSolution",
+    "Grant",
     "JointAllocation",
     "JointProblem",
     "NoiseLevels",
-    "Plan",
-    "Plans",
     "Problem",
     "TooLargeError",
     "assign_blocks",
@@ -34,11 +32,9 @@ __all__ = [
     "exact_association",
     "exact_blocks",
     "leakage",
-    "min_sinr",
+    "match_blocks",
     "noise_levels",
     "noise_levels_interior_point",
-    "noise_of_many",
     "project",
-    "project_many",
     "sequential_allocation",
 ]

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray
+from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.compiled import compiled
 
 

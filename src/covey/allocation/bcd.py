@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray
 from covey.allocation.blocks import assign_blocks, stations_of
-from covey.allocation.noise import noise_levels
+from covey.allocation.noise import leakage, noise_levels
+from covey.arrays import BoolArray, FloatArray, IntArray
+from covey.network.limits import RadioLimits
 
 #: Relative fall of the objective below which descent stops.
 _MIN_GAIN = 1e-12
@@ -41,10 +42,7 @@ class JointProblem:
     selected: BoolArray
     samples: FloatArray
     identities: IntArray
-    blocks: int
-    power_w: float
-    noise_w: float
-    min_sinr: float
+    radio: RadioLimits
     v_max: float
     n_min: float
     leakage_weight: float
@@ -54,21 +52,12 @@ class JointProblem:
         """(30): the share of data left out, plus the weighted leakage of those served per sample."""
         left_out = self.selected.any(axis=0) & (block < 0)
         served = np.flatnonzero(block >= 0)
-        leaked = np.sum((self.samples[served] * noise_std[served]) ** -2.0)
+        leaked = leakage(self.samples[served], noise_std[served]).sum()
         return float((self.samples[left_out].sum() + self.leakage_weight * leaked) / self.samples.sum())
 
     def blocks_for(self, selected: BoolArray, weights: FloatArray) -> IntArray:
         """The block step: blocks (U,) for the largest total weight of these users."""
-        return assign_blocks(
-            self.gains,
-            selected,
-            weights,
-            blocks=self.blocks,
-            power_w=self.power_w,
-            noise_w=self.noise_w,
-            min_sinr=self.min_sinr,
-            first_station=self.first_station,
-        ).block
+        return assign_blocks(self.gains, selected, weights, self.radio, first_station=self.first_station).block
 
     def noise_for(self, block: IntArray) -> FloatArray:
         """The noise step: standard deviations (U,) of the users that hold a block."""
@@ -97,7 +86,7 @@ def block_coordinate_descent(problem: JointProblem, max_passes: int = 50) -> Joi
     passes = 0
     while passes < max_passes:
         passes += 1
-        worth = problem.samples - problem.leakage_weight / (problem.samples * noise_std) ** 2
+        worth = problem.samples - problem.leakage_weight * leakage(problem.samples, noise_std)
         next_block = problem.blocks_for(problem.selected & (worth > 0), worth)
         next_std = problem.noise_for(next_block)
         next_objective = problem.objective(next_block, next_std)

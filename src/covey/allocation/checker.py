@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray
+from covey.arrays import BoolArray, FloatArray, IntArray
 
 #: Share of a constraint's scale by which it may be missed: rounding, not a violation.
 TOLERANCE = 1e-9

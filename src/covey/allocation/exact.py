@@ -9,9 +9,10 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array, hstack, vstack
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray
 from covey.allocation.blocks import required_sinr, stations_of
 from covey.allocation.groups import shareable_groups
+from covey.arrays import BoolArray, FloatArray, IntArray
+from covey.network.limits import RadioLimits
 
 #: Groups of links (columns of the program) accepted by default.
 MAX_GROUPS = 400_000
@@ -41,11 +42,8 @@ def exact_blocks(
     gains: FloatArray,
     selected: BoolArray,
     weights: FloatArray,
+    radio: RadioLimits,
     *,
-    blocks: int,
-    power_w: float,
-    noise_w: float,
-    min_sinr: float,
     time_limit_s: float = 60.0,
     max_groups: int = MAX_GROUPS,
 ) -> ExactSolution:
@@ -55,12 +53,8 @@ def exact_blocks(
         gains,
         selected,
         weights,
-        blocks=blocks,
-        power_w=power_w,
-        noise_w=noise_w,
-        min_sinr=min_sinr,
+        radio,
         identities=None,
-        downlink_slots=0,
         time_limit_s=time_limit_s,
         max_groups=max_groups,
     )
@@ -71,12 +65,8 @@ def exact_association(
     identities: IntArray,
     capable: BoolArray,
     weights: FloatArray,
+    radio: RadioLimits,
     *,
-    blocks: int,
-    downlink_slots: int,
-    power_w: float,
-    noise_w: float,
-    min_sinr: float,
     available: BoolArray | None = None,
     time_limit_s: float = 60.0,
     max_groups: int = MAX_GROUPS,
@@ -93,12 +83,8 @@ def exact_association(
         gains,
         candidates,
         weights,
-        blocks=blocks,
-        power_w=power_w,
-        noise_w=noise_w,
-        min_sinr=min_sinr,
+        radio,
         identities=identities,
-        downlink_slots=downlink_slots,
         time_limit_s=time_limit_s,
         max_groups=max_groups,
     )
@@ -108,13 +94,9 @@ def _solve(
     gains: FloatArray,
     candidates: BoolArray,
     weights: FloatArray,
+    radio: RadioLimits,
     *,
-    blocks: int,
-    power_w: float,
-    noise_w: float,
-    min_sinr: float,
     identities: IntArray | None,
-    downlink_slots: int,
     time_limit_s: float,
     max_groups: int,
 ) -> ExactSolution:
@@ -126,11 +108,15 @@ def _solve(
     users = len(gains)
     none = np.full(users, -1, dtype=np.int64)
     groups = shareable_groups(
-        power_w * gains, candidates, noise_w=noise_w, min_sinr=required_sinr(min_sinr), max_groups=max_groups
+        radio.power_w * gains,
+        candidates,
+        noise_w=radio.noise_w,
+        min_sinr=required_sinr(radio.min_sinr),
+        max_groups=max_groups,
     )
     at, who = np.nonzero(candidates)
     links = len(at)
-    if links == 0 or blocks == 0:
+    if links == 0:
         return ExactSolution(none, none.copy(), 0.0, 0.0, "optimal")
     number = np.full(candidates.shape, -1)
     number[at, who] = np.arange(links)
@@ -141,7 +127,7 @@ def _solve(
 
     rows = [hstack([covers, -_identity(links)]), _padded(one, 0, links), _padded(per_user, len(groups), 0)]
     lower = [np.zeros(links), np.array([-np.inf]), np.full(users, -np.inf)]
-    upper = [np.full(links, np.inf), np.array([float(blocks)]), np.ones(users)]
+    upper = [np.full(links, np.inf), np.array([float(radio.blocks)]), np.ones(users)]
     cost = np.concatenate([np.zeros(len(groups)), -weights[who]])
     # All broadcasts together cost less than the smallest difference of whole weights: they decide ties only.
     tie_cost = 0.5 * min(1.0, float(weights[who].min()))
@@ -152,7 +138,7 @@ def _solve(
         rows.append(_padded(hstack([-_identity(links), sends]), len(groups), 0))
         rows.append(_padded(csr_array(np.ones((1, len(pairs)))), len(groups) + links, 0))
         lower += [np.zeros(links), np.array([-np.inf])]
-        upper += [np.full(links, np.inf), np.array([float(downlink_slots)])]
+        upper += [np.full(links, np.inf), np.array([float(radio.downlink_slots)])]
         cost = np.concatenate([cost, np.full(len(pairs), tie_cost / (len(pairs) + 1))])
     # Given the groups and broadcasts, the best links are whole by themselves.
     integrality = np.ones(len(cost), dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray
+from covey.arrays import BoolArray, FloatArray, IntArray
 
 #: Entries of the largest intermediate array; keeps the enumeration's memory near 100 MB.
 _CHUNK = 4_000_000

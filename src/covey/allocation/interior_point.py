@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from covey.allocation.arrays import FloatArray
+from covey.arrays import FloatArray
 
 #: Relative duality gap at which the barrier method stops.
 _GAP = 1e-13

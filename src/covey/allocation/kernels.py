@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray
+from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.compiled import compiled
 
 #: Bonus of the current block, as a share of the largest weight: decides ties and nothing else.
@@ -368,19 +368,19 @@ def match_all(
     blocks: int,
     noise_w: float,
     floor: float,
-) -> IntArray:
-    """The block of every user of N networks, (N, U), -1 for none.
+) -> tuple[IntArray, IntArray]:
+    """The block of every user of N networks, (N, U), -1 for none, and the sweeps that each took, (N,).
 
     station, weights: (N, U); received_w: (N, U, B); first_station: (N,).
     """
     networks, _, stations = received_w.shape
-    block = np.full(station.shape, -1)
+    block, sweeps = np.full(station.shape, -1), np.zeros(networks, dtype=np.int64)
     holder = np.empty((stations, blocks), dtype=np.int64)
     for network in range(networks):
         links = links_of(station[network], received_w[network], weights[network], noise_w, floor)
-        match(first_station[network], max_sweeps, holder, links)
+        sweeps[network] = match(first_station[network], max_sweeps, holder, links)
         for b in range(stations):
             for n in range(blocks):
                 if holder[b, n] >= 0:
                     block[network, holder[b, n]] = n
-    return block
+    return block, sweeps

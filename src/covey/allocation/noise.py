@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray, dense
+from covey.arrays import BoolArray, FloatArray, IntArray, dense, joined
 from covey.compiled import compiled
 
 #: Relative amount by which the floors may exceed the cap before a task counts as infeasible.
@@ -19,11 +19,11 @@ _TOLERANCE = 1e-12
 class NoiseLevels:
     """Noise of every user, and per task whether cap (11e) and floor (11f) can hold together.
 
-    std: (U,) standard deviation of each user's noise, 0 where not served.
-    feasible: (K,) whether the task's floors fit under its cap; where not, `std` is the floor.
-    price: (K,) how much the task's leakage, the sum of 1 / (X_i std_i)^2, falls per unit of extra
+    std: (..., U) standard deviation of each user's noise, 0 where not served.
+    feasible: (..., K) whether the task's floors fit under its cap; where not, `std` is the floor.
+    price: (..., K) how much the task's leakage, the sum of 1 / (X_i std_i)^2, falls per unit of extra
         total noise, the sum of X_i std_i^2; infinite where infeasible, 0 for a task without users.
-    best_floor: (K,) the largest floor `n_min` that the cap allows; infinite for a task without users.
+    best_floor: (..., K) the largest floor `n_min` that the cap allows; infinite for a task without users.
     """
 
     std: FloatArray
@@ -37,36 +37,40 @@ def noise_levels(
 ) -> NoiseLevels:
     """The noise levels of least total leakage under cap (11e) and floor (11f), for every task; exact.
 
-    samples: (U,) samples X_i; task: (U,) task that serves each user, -1 if none; v_max: cap on the
+    samples: (..., U) samples X_i; task: (..., U) task that serves each user, -1 if none; v_max: cap on the
     data-weighted mean noise variance of a task; n_min: floor on X_i x std_i; tasks: K, by default
-    the largest task + 1.
+    the largest task + 1. Leading axes are networks that do not touch each other.
 
     The variance of user i is max((n_min / X_i)^2, c X_i^-1.5), with c of its task such that the cap is
     tight (errata E30): c solves sum_i max(n_min^2 / X_i, c / sqrt(X_i)) = v_max sum_i X_i.
     """
     size, group, count = _validated(samples, task, v_max, n_min, tasks)
-    std = np.empty(len(size))
-    return NoiseLevels(std, *_levels(size, group, count, float(v_max), float(n_min**2), std))
+    leading = np.shape(task)[:-1]
+    std, feasible, price, best_floor = _levels_of_all(size, group, count, float(v_max), float(n_min**2))
+    return NoiseLevels(
+        std=std.reshape(np.shape(task)),
+        feasible=feasible.reshape(*leading, count),
+        price=price.reshape(*leading, count),
+        best_floor=best_floor.reshape(*leading, count),
+    )
 
 
-def noise_of_many(
-    samples: FloatArray | IntArray, task: IntArray, v_max: float, n_min: float, tasks: int
-) -> tuple[FloatArray, FloatArray]:
-    """The levels `std` that `noise_levels` gives in each of N networks, and the users' leakage 1 / (X_i std_i)^2.
-
-    samples, task, and both answers: (N, U); leakage is 0 for users that are not served.
-    """
-    size, group = dense(samples, np.float64), dense(task, np.int64)
-    if size.ndim != 2 or group.shape != size.shape:
-        raise ValueError(f"samples {size.shape} and task {group.shape} must be two arrays of the same shape (N, U)")
-    _check(size.ravel(), group.ravel(), v_max, n_min, tasks)
-    return _levels_of_many(size, group, int(tasks), float(v_max), float(n_min**2))
+def leakage(samples: npt.ArrayLike, std: npt.ArrayLike) -> FloatArray:
+    """(..., U) leakage 1 / (X_i std_i)^2 of every user, 0 for users of std 0: not served, or without noise to price."""
+    size, level = dense(samples, np.float64), dense(std, np.float64)
+    if size.shape != level.shape:
+        raise ValueError(f"samples {size.shape} and std {level.shape} must have the same shape")
+    return _leaked(size.reshape(-1), level.reshape(-1)).reshape(level.shape)
 
 
-def leakage(samples: npt.ArrayLike, std: npt.ArrayLike) -> float:
-    """Total leakage of the served users, the sum of 1 / (X_i std_i)^2; users of std 0 are not served."""
-    product = np.asarray(samples, dtype=np.float64) * np.asarray(std, dtype=np.float64)
-    return float(np.sum(product[product > 0] ** -2.0))
+@compiled
+def _leaked(samples: FloatArray, std: FloatArray) -> FloatArray:
+    leaked = np.zeros(len(samples))
+    for i in range(len(samples)):
+        if std[i] > 0:
+            product = samples[i] * std[i]
+            leaked[i] = 1.0 / (product * product)
+    return leaked
 
 
 @compiled
@@ -103,18 +107,16 @@ def _levels(
 
 
 @compiled
-def _levels_of_many(
+def _levels_of_all(
     samples: FloatArray, group: IntArray, tasks: int, v_max: float, n_min_squared: float
-) -> tuple[FloatArray, FloatArray]:
-    """Noise levels and leakage of N networks; all arrays: (N, U)."""
-    std, leaked = np.empty(samples.shape), np.zeros(samples.shape)
-    for network in range(len(samples)):
-        _levels(samples[network], group[network], tasks, v_max, n_min_squared, std[network])
-        for i in range(samples.shape[1]):
-            if group[network, i] >= 0:
-                product = samples[network, i] * std[network, i]
-                leaked[network, i] = 1.0 / (product * product)
-    return std, leaked
+) -> tuple[FloatArray, BoolArray, FloatArray, FloatArray]:
+    """The fields of `NoiseLevels` of N networks; samples, group: (N, U)."""
+    networks = len(samples)
+    std, feasible = np.empty(samples.shape), np.empty((networks, tasks), dtype=np.bool_)
+    price, best_floor = np.empty((networks, tasks)), np.empty((networks, tasks))
+    for n in range(networks):
+        feasible[n], price[n], best_floor[n] = _levels(samples[n], group[n], tasks, v_max, n_min_squared, std[n])
+    return std, feasible, price, best_floor
 
 
 @compiled
@@ -151,15 +153,14 @@ def _water_level(floor: FloatArray, slope: FloatArray, group: IntArray, cap: Flo
 def _validated(
     samples: npt.ArrayLike, task: npt.ArrayLike, v_max: float, n_min: float, tasks: int | None
 ) -> tuple[FloatArray, IntArray, int]:
-    size = dense(samples, np.float64)
-    group = np.asarray(task)
-    if size.ndim != 1 or group.shape != size.shape:
-        raise ValueError(f"samples {size.shape} and task {group.shape} must be two vectors of the same length")
+    size, group = np.asarray(samples), np.asarray(task)
+    if size.ndim < 1 or group.shape != size.shape:
+        raise ValueError(f"samples {size.shape} and task {group.shape} must be two arrays of the same shape (..., U)")
     if group.dtype.kind not in "iu" and group.size:
         raise ValueError(f"task has the type {group.dtype}; give integers, -1 for a user that is not served")
-    group = dense(group, np.int64)
-    count = int(group.max(initial=-1)) + 1 if tasks is None else tasks
-    _check(size, group, v_max, n_min, count)
+    size, group = joined(size, np.float64, 1), joined(group, np.int64, 1)
+    count = int(group.max(initial=-1)) + 1 if tasks is None else int(tasks)
+    _check(size.ravel(), group.ravel(), v_max, n_min, count)
     return size, group, count
 
 

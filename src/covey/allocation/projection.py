@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import numpy as np
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray, dense
-from covey.allocation.blocks import blocks_of_many
+from covey.allocation.blocks import match_batch
+from covey.arrays import BoolArray, FloatArray, IntArray, dense, joined
 from covey.compiled import compiled
+from covey.network.limits import RadioLimits
+from covey.network.plan import VIOLATION_KINDS, Plan
 
-#: Ways in which a selection can break the rules, in the order in which they are projected out (errata E34).
-VIOLATION_KINDS = ("unable", "beyond_blocks", "selected_twice", "no_block", "no_broadcast")
 _UNABLE, _BEYOND_BLOCKS, _SELECTED_TWICE, _NO_BLOCK, _NO_BROADCAST = range(len(VIOLATION_KINDS))
 
-
-@dataclass(frozen=True)
-class Plan:
-    """Who is served where and on which block, and who broke which rule on the way.
-
-    station, block: (U,), -1 for users that are not served; active: (B, K) broadcasts;
-    violators: (U,) users that broke any rule (one selected twice may still be served);
-    kinds: for each of VIOLATION_KINDS the users (U,) that broke this rule;
-    station_violations: (B,) violators charged to each station, summing to the number of violators.
-    """
-
-    station: IntArray
-    block: IntArray
-    active: BoolArray
-    violators: BoolArray
-    kinds: Mapping[str, BoolArray]
-    station_violations: FloatArray
-
-    @property
-    def served(self) -> BoolArray:
-        """Users that upload in this round, (U,)."""
-        return self.station >= 0
-
-
-@dataclass(frozen=True)
-class Plans:
-    """The plans of N networks: every array of `Plan` with a first axis of length N."""
-
-    station: IntArray
-    block: IntArray
-    active: BoolArray
-    violators: BoolArray
-    kinds: dict[str, BoolArray]
-    station_violations: FloatArray
-
-    @property
-    def served(self) -> BoolArray:
-        """Users that upload in this round, (N, U)."""
-        return self.station >= 0
+#: Grants blocks (..., U), -1 for none, to users whose station (..., U) is known, -1 for none.
+Grant = Callable[[IntArray], IntArray]
 
 
 def project(
@@ -62,95 +24,50 @@ def project(
     capable: BoolArray,
     gains: FloatArray,
     samples: FloatArray | IntArray,
+    radio: RadioLimits,
     *,
-    blocks: int,
-    downlink_slots: int,
-    power_w: float,
-    noise_w: float,
-    min_sinr: float,
-    first_station: int = 0,
+    first_station: int | IntArray = 0,
+    grant: Grant | None = None,
 ) -> Plan:
-    """The valid plan left of a selection (B, U), and its violations.
+    """The valid plan left of a selection (..., B, U), and its violations.
 
-    identities: (U,) task of each user; capable: (B, K) tasks of each station; gains: (U, B);
-    samples: (U,) weights of the block matching and of the broadcasts; downlink_slots: (station, task)
-    broadcasts that fit into a round; the rest as in `assign_blocks`.
+    identities: (..., U) task of each user; capable: (B, K) tasks of each station; gains: (..., U, B);
+    samples: (..., U) weights of the block matching and of the broadcasts; first_station: (...,), or one for all;
+    grant: who gets a block, by default the matching of `assign_blocks`. Leading axes are networks with the same
+    stations.
 
     In this order: users whose task the station cannot run are dropped; users beyond the first R of a
     station, by number, are dropped; a user selected twice stays with the suitor of largest gain; users
     without a block are dropped; (station, task) broadcasts are sorted by their samples and those that do
     not fit are dropped with their users.
     """
-    plans = project_many(
-        np.asarray(selected)[None],
-        np.asarray(identities)[None],
-        capable,
-        np.asarray(gains)[None],
-        np.asarray(samples, dtype=np.float64)[None],
-        blocks=blocks,
-        downlink_slots=downlink_slots,
-        power_w=power_w,
-        noise_w=noise_w,
-        min_sinr=min_sinr,
-        first_station=first_station,
-    )
-    return Plan(
-        station=plans.station[0],
-        block=plans.block[0],
-        active=plans.active[0],
-        violators=plans.violators[0],
-        kinds={kind: users[0] for kind, users in plans.kinds.items()},
-        station_violations=plans.station_violations[0],
-    )
-
-
-def project_many(
-    selected: BoolArray,
-    identities: IntArray,
-    capable: BoolArray,
-    gains: FloatArray,
-    samples: FloatArray | IntArray,
-    *,
-    blocks: int,
-    downlink_slots: int,
-    power_w: float,
-    noise_w: float,
-    min_sinr: float,
-    first_station: IntArray | int = 0,
-) -> Plans:
-    """The valid plans left of N selections (N, B, U) in networks with the same stations, as `project` makes each.
-
-    identities, samples: (N, U); capable: (B, K); gains: (N, U, B); first_station: (N,), or one for all.
-    """
-    selected, identities = dense(selected, np.bool_), dense(identities, np.int64)
-    gains, weights = dense(gains, np.float64), dense(samples, np.float64)
-    capable = dense(capable, np.bool_)
-    _check(selected, identities, capable, gains, weights)
-    networks, _, users = selected.shape
+    selected, identities, gains = np.asarray(selected), np.asarray(identities), np.asarray(gains)
+    samples, capable = np.asarray(samples, dtype=np.float64), dense(capable, np.bool_)
+    _check(selected, identities, capable, gains, samples)
+    leading, (stations, users) = selected.shape[:-2], selected.shape[-2:]
+    chosen, tasks = joined(selected, np.bool_, 2), joined(identities, np.int64, 1)
+    weights = joined(samples, np.float64, 1)
 
     # Pairs (B, U) that broke a rule, and for each of VIOLATION_KINDS the users.
-    involved = np.zeros(selected.shape, dtype=np.bool_)
-    kinds = np.zeros((len(VIOLATION_KINDS), networks, users), dtype=np.bool_)
-    station = _suitors(selected, identities, capable, gains, int(blocks), involved, kinds)
-    block = blocks_of_many(
-        station,
-        gains,
-        weights,
-        blocks=blocks,
-        power_w=power_w,
-        noise_w=noise_w,
-        min_sinr=min_sinr,
-        first_station=first_station,
-    )
-    active = _broadcasts(station, block, identities, weights, capable.shape, int(downlink_slots), involved, kinds)
+    involved = np.zeros(chosen.shape, dtype=np.bool_)
+    kinds = np.zeros((len(VIOLATION_KINDS), len(chosen), users), dtype=np.bool_)
+    gains = joined(gains, np.float64, 2)
+    station = _suitors(chosen, tasks, capable, gains, int(radio.blocks), involved, kinds)
+    if grant is None:
+        block, _ = match_batch(gains, station, weights, radio, first_station)
+    else:
+        granted = np.array(grant(station.reshape(identities.shape)))  # a copy, because it is changed below
+        block = joined(granted, np.int64, 1)
+    active = _broadcasts(station, block, tasks, weights, capable.shape, int(radio.downlink_slots), involved, kinds)
     violators, shares = _shares(involved)
-    return Plans(
-        station=station,
-        block=block,
-        active=active,
-        violators=violators,
+    kinds = kinds.reshape(len(VIOLATION_KINDS), *identities.shape)
+    return Plan(
+        station=station.reshape(identities.shape),
+        block=block.reshape(identities.shape),
+        active=active.reshape(*leading, *capable.shape),
+        violators=violators.reshape(identities.shape),
         kinds=dict(zip(VIOLATION_KINDS, kinds, strict=True)),
-        station_violations=shares.sum(axis=2),
+        station_violations=shares.sum(axis=2).reshape(*leading, stations),
     )
 
 
@@ -262,14 +179,19 @@ def _shares(involved: BoolArray) -> tuple[BoolArray, FloatArray]:
 
 
 def _check(
-    selected: BoolArray, identities: IntArray, capable: BoolArray, gains: FloatArray, weights: FloatArray
+    selected: BoolArray,
+    identities: IntArray,
+    capable: BoolArray,
+    gains: FloatArray,
+    weights: FloatArray | IntArray,
 ) -> None:
-    if selected.ndim == 3 and capable.ndim == 2:
-        networks, stations, users = selected.shape
-        fits = gains.shape == (networks, users, stations) and len(capable) == stations
-        if fits and identities.shape == weights.shape == (networks, users):
+    if selected.ndim >= 2 and capable.ndim == 2:
+        *leading, stations, users = selected.shape
+        fits = gains.shape == (*leading, users, stations) and len(capable) == stations
+        if fits and identities.shape == weights.shape == (*leading, users):
             return
     raise ValueError(
         f"selected {selected.shape}, identities {identities.shape}, capable {capable.shape}, gains {gains.shape} and"
-        f" samples {weights.shape} do not fit together; they must be (N, B, U), (N, U), (B, K), (N, U, B) and (N, U)"
+        f" samples {weights.shape} do not fit together; they must be (..., B, U), (..., U), (B, K), (..., U, B) and"
+        " (..., U)"
     )

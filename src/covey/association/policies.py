@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.allocation.arrays import BoolArray
-from covey.association.admission import Admission
-from covey.association.filling import fill, gain_shares, settled, survivors
-from covey.association.observation import Observation
+from covey.arrays import BoolArray
+from covey.association.filling import gain_shares, settled
+from covey.network import Observation
+from covey.uplink import Admission
 
 #: Orders that greedy tries: exponent of the gain share, and bonus of a broadcast that is already in use. The first
 #: takes the largest users first; the second, chosen by measurement, prefers users that disturb few stations.
@@ -16,11 +16,11 @@ _ORDERS = ((0.0, 0.0), (0.5, 0.25))
 
 def random(observation: Observation, rng: np.random.Generator) -> BoolArray:
     """A random valid selection (B, U): random pairs admitted until no more fit."""
-    plan = Admission(observation)
+    plan = observation.uplink.admission(observation)
     while True:
         pairs = np.argwhere(plan.candidates())
         if len(pairs) == 0:
-            return survivors(observation, plan.selected)[0]
+            return observation.uplink.survivors(observation, plan.selected)
         station, user = pairs[rng.integers(len(pairs))]
         plan.admit(int(station), int(user))
 
@@ -45,13 +45,12 @@ def greedy(observation: Observation, rng: np.random.Generator) -> BoolArray:
 
 
 def greedy_plan(observation: Observation) -> Admission:
-    """The plan behind `greedy`, before the block matching has its say."""
+    """The plan behind `greedy`, before block matching."""
     shares = gain_shares(observation)
-    plans = [
+    plans = [observation.uplink.admission(observation) for _ in _ORDERS]
+    for plan, (power, bonus) in zip(plans, _ORDERS, strict=True):
         # The small term sends a user to its strongest station when the score does not.
-        fill(Admission(observation), observation, observation.samples * (shares**power + 1e-6 * shares), bonus)
-        for power, bonus in _ORDERS
-    ]
+        plan.fill(observation.samples * (shares**power + 1e-6 * shares), bonus)
     return max(plans, key=lambda plan: plan.value)
 
 
@@ -60,7 +59,7 @@ def coverage(observation: Observation, rng: np.random.Generator) -> BoolArray:
 
     Every model moves in every round while as few users as possible leak; a frugal counterpart of `greedy`.
     """
-    plan = Admission(observation)
+    plan = observation.uplink.admission(observation)
     score = np.asarray(observation.samples * gain_shares(observation))
     tasks = observation.capable.shape[1]
     held = np.bincount(observation.identities, weights=observation.samples, minlength=tasks)
@@ -69,4 +68,4 @@ def coverage(observation: Observation, rng: np.random.Generator) -> BoolArray:
         if candidates.any():
             station, user = np.unravel_index(np.where(candidates, score, -np.inf).argmax(), score.shape)
             plan.admit(int(station), int(user))
-    return survivors(observation, plan.selected)[0]
+    return observation.uplink.survivors(observation, plan.selected)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.allocation.arrays import BoolArray, FloatArray, IntArray
-from covey.association.admission import Admission
-from covey.association.filling import fill, gain_shares, selected_samples, settled
-from covey.association.observation import Observation
+from covey.arrays import BoolArray, FloatArray, IntArray
+from covey.association.filling import gain_shares, selected_samples, settled
 from covey.association.policies import greedy_plan
+from covey.network import Observation
+from covey.uplink import Admission
 
 #: Steps at most, and steps without gain after which the search ends. Counted, not timed: results repeat exactly.
 _STEPS = 600
@@ -38,7 +38,7 @@ def local_search(observation: Observation, rng: np.random.Generator) -> BoolArra
         trial = plan.copy()
         for user in _related(plan, observation.identities, rng):
             trial.remove(int(user))
-        fill(trial, observation, _random_order(observation, shares, rng), float(rng.choice(_REUSE_BONUSES)))
+        trial.fill(_random_order(observation, shares, rng), float(rng.choice(_REUSE_BONUSES)))
         if trial.value > plan.value:
             improvements.append(trial)
             idle = 0
@@ -50,7 +50,7 @@ def local_search(observation: Observation, rng: np.random.Generator) -> BoolArra
 
 
 def _best_settled(observation: Observation, improvements: list[Admission]) -> BoolArray:
-    """The best selection after the block matching had its say, of the last improvements and the first plan."""
+    """The best selection after block matching, of the last improvements and the first plan."""
     best = np.zeros(observation.eligible.shape, dtype=bool)
     for plan in (*improvements[: -_SETTLED - 1 : -1], improvements[0]):
         if plan.served_samples <= selected_samples(observation, best):

@@ -14,15 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.allocation import Allocation, Problem, assign_blocks, check, exact_blocks, leakage, noise_levels
-from covey.association import Observation, nearest
+from covey.association import nearest
 from covey.bench.timing import timed
+from covey.network import NetworkLimits, Observation, RadioLimits
 from covey.radio import Channel, distances, place
+from covey.scenario import Scenario
 from covey.scenario.schema import Network, Radio
+from covey.uplink.ofdma import Ofdma
 
 _V_MAX = 12.0
 _MIN_DISTANCE_M = 10.0
 #: Power, noise and SINR floor of the `paper` preset: 30 dBm, -90 dBm per block, 1 bit/s/Hz.
-_LINK: dict[str, Any] = {"power_w": 1.0, "noise_w": 1e-12, "min_sinr": 1.0}
+_LINK = {"power_w": 1.0, "noise_w": 1e-12, "min_sinr": 1.0}
 
 
 def noise_levels_vs_cvxpy(users: int = 1000, repeats: int = 7, seed: int = 0) -> dict[str, Any]:
@@ -77,7 +80,7 @@ def _against_cvxpy(samples: NDArray[np.float64], n_min: float, repeats: int) -> 
         "times_faster_min": min(ratios),
         "times_faster_max": max(ratios),
         "largest_relative_difference_of_noise": float(np.max(np.abs(tight / ours - 1.0))),
-        "relative_difference_of_leakage": abs(leakage(samples, tight) / leakage(samples, ours) - 1.0),
+        "relative_difference_of_leakage": abs(leakage(samples, tight).sum() / leakage(samples, ours).sum() - 1.0),
     }
 
 
@@ -115,11 +118,11 @@ def assign_blocks_vs_exact(instances: int = 200, seed: int = 0) -> dict[str, Any
         kind = ("nearest", "random")[number % 2]
         selected = nearest(observation, rng) if kind == "nearest" else _random_selection(observation, rng)
         samples = observation.samples.astype(np.float64)
-        link: dict[str, Any] = {"blocks": observation.blocks, **_LINK}
+        radio = observation.limits.radio
         start = time.perf_counter()
-        found = assign_blocks(observation.gains, selected, samples, **link, first_station=number % len(selected))
+        found = assign_blocks(observation.gains, selected, samples, radio, first_station=number % len(selected))
         seconds.append(time.perf_counter() - start)
-        best = exact_blocks(observation.gains, selected, samples, **link)
+        best = exact_blocks(observation.gains, selected, samples, radio)
         served = float(samples[found.block >= 0].sum())
         gaps[kind].append(1.0 - served / best.objective if best.objective > 0 else 0.0)
         violations += _violated(observation, found.station, found.block)
@@ -146,16 +149,16 @@ def assign_blocks_time(
     observation = _network(rng, Network(stations=stations, users=users, blocks=blocks, area_m=(side_m, side_m)))
     selected = nearest(observation, rng)
     samples = observation.samples.astype(np.float64)
-    found = assign_blocks(observation.gains, selected, samples, blocks=blocks, **_LINK)
+    found = assign_blocks(observation.gains, selected, samples, observation.limits.radio)
     return {
         "stations": stations,
         "users": users,
         "blocks": blocks,
         "selected": int(selected.sum()),
         "served": int(np.sum(found.block >= 0)),
-        "sweeps": found.sweeps,
+        "sweeps": int(found.sweeps),
         "violations": _violated(observation, found.station, found.block),
-        **timed(lambda: assign_blocks(observation.gains, selected, samples, blocks=blocks, **_LINK), repeats),
+        **timed(lambda: assign_blocks(observation.gains, selected, samples, observation.limits.radio), repeats),
     }
 
 
@@ -172,11 +175,16 @@ def _network(rng: np.random.Generator, network: Network) -> Observation:
         distances_m=distances(users_m, stations_m),
         gains=Channel(Radio(), _MIN_DISTANCE_M, seed).gains(users_m, stations_m, 0),
         samples=rng.integers(200, 601, network.users),
-        capable=capable,
-        blocks=network.blocks,
-        downlink_slots=network.stations * network.tasks,
         available=np.ones(network.users, dtype=bool),
-        **_LINK,
+        kept=np.zeros(network.users, dtype=bool),
+        limits=NetworkLimits(
+            radio=RadioLimits(network.blocks, network.stations * network.tasks, **_LINK),
+            capable=capable,
+            users=network.users,
+            diagonal_m=math.hypot(*network.area_m),
+            rounds=1,
+            uplink=Ofdma(Scenario()),
+        ),
     )
 
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from covey.agents.policy import LearnedPolicy, Way
+from covey.agents.settings import LearnerSettings
+from covey.agents.training import Trainer
+from covey.agents.training_files import trained_policy
 from covey.allocation import noise_levels
 from covey.association import Policy, get_policy
 from covey.bench.timing import timed
 from covey.environment import SurrogateRounds, calibration_for
-from covey.learners.policy import LearnedPolicy, Way
-from covey.learners.settings import LearnerSettings
-from covey.learners.storage import trained_policy
-from covey.learners.training import Trainer
 from covey.scenario import Scenario, load_scenario
 from covey.seeding import generator
 
@@ -43,7 +43,7 @@ def environment_speed(*, episodes: int = 8, networks: tuple[int, ...] = (1, 64, 
     parts = {
         "moving": "_move",
         "looking": "_look",
-        "projection": "project_many",
+        "projection": "project",
         "noise": "_noise",
         "learning": "learn",
     }
@@ -55,7 +55,7 @@ def _episode(rounds: SurrogateRounds, rng: np.random.Generator, number: int) -> 
     rounds.reset([rounds.count * number + n for n in range(rounds.count)])
     steps = 0
     while not rounds.done:
-        eligible = rounds.view.eligible(rounds.site)
+        eligible = rounds.observation.eligible
         rounds.step(eligible & (rng.random(eligible.shape) < 0.3))
         steps += rounds.count
     return steps
@@ -82,7 +82,7 @@ def training_speed(*, epochs: int = 10) -> dict[str, Any]:
             "features": "features",
         }  # fmt: skip
         found[head] = {
-            "environment_steps_per_s": epochs * settings.networks * trainer.rounds.site.rounds / seconds,
+            "environment_steps_per_s": epochs * settings.networks * trainer.rounds.limits.rounds / seconds,
             "gradient_steps_per_s": epochs * settings.updates / seconds,
             "where_time_goes": _shares(profile, "run_epoch", parts),
         }
@@ -141,7 +141,7 @@ def _sized(users: int, stations: int) -> Scenario:
 
 def _decide(policy: LearnedPolicy, scenario: Scenario, repeats: int) -> dict[str, float]:
     rounds = SurrogateRounds(scenario, calibration_for(scenario), 1)
-    observation = rounds.reset([0]).observation(rounds.site)
+    observation = rounds.reset([0])[0]
     ways: tuple[Way, ...] = ("guarded", "alone")
     deciders: dict[str, Policy] = {
         way: LearnedPolicy(policy.settings, policy.weights, scenario, way=way, trained_on=policy.trained_on)

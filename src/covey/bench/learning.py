@@ -22,7 +22,7 @@ from torch.nn import functional
 from covey.bench.peers import PlainLoop, Step, conventional_cnn, opacus_step
 from covey.bench.timing import all_cores, cores, interleaved, interval, ratio
 from covey.data import UserData
-from covey.learning import (
+from covey.federated import (
     Engine,
     aggregate_models,
     build_model,

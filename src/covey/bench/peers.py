@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from covey.data import UserData
-from covey.learning import flatten
+from covey.federated import flatten
 from covey.seeding import generator
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from covey.errors import ScenarioError
-from covey.simulation.storage import versions, write_atomically
+from covey.files import versions, write_atomically
 
 
 def _measurements(scale: str) -> dict[str, tuple[str, Callable[[], dict[str, Any]]]]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from covey.association import Policy
 from covey.cli.common import cores, progress_bar
-from covey.evaluation.bound import play_and_measure
-from covey.learners.library import ALGORITHMS, learned_policy
-from covey.report.bound import bound_rows, bound_sentence, bound_tables, draw_bound, remarks
-from covey.report.pictures import png
+from covey.parts import ALGORITHMS, POLICIES
 from covey.scenario import PRESETS, Scenario, load_scenario
-from covey.simulation import Simulation
-from covey.simulation.storage import csv_bytes, prepare_folder, write_atomically
+
+if TYPE_CHECKING:
+    from covey.association import Policy
 
 
 def bound(
@@ -25,8 +22,8 @@ def bound(
     policy: Annotated[
         str,
         typer.Option(
-            help="Who decides: random, nearest, coverage, greedy, local_search, exact, a learned one (dpvd, iql, qmix),"
-            " or a policy file of `covey train`."
+            help=f"Who decides: a policy file of `covey train`, a learned one ({', '.join(ALGORITHMS)}),"
+            f" {POLICIES.choices}."
         ),
     ] = "greedy",
     rounds: Annotated[
@@ -55,6 +52,13 @@ def bound(
 
       covey bound quick --set clustering.rule=oracle --set privacy.noise=off
     """
+    from covey.evaluation.bound_runs import play_and_measure
+    from covey.files import csv_bytes, write_atomically
+    from covey.report.bound_picture import bound_rows, bound_sentence, bound_tables, draw_bound, remarks
+    from covey.report.pictures import png
+    from covey.simulation import Simulation
+    from covey.simulation.checkpoint import prepare_folder
+
     chosen = load_scenario(scenario, set_ or ())
     if out is not None:
         prepare_folder(out, overwrite=True)
@@ -101,4 +105,6 @@ def bound(
 
 def _policy(name: str, scenario: Scenario) -> str | Policy:
     """A reference policy's name, or the learned policy that is meant."""
-    return learned_policy(name, scenario) if name in ALGORITHMS or name.endswith(".safetensors") else name
+    from covey.agents.library import is_learned, learned_policy
+
+    return learned_policy(name, scenario) if is_learned(name) else name

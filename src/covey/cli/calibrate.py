@@ -5,22 +5,25 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from covey.cli.common import cores, progress_bar
-from covey.environment import Calibration, calibrate, calibration_path
-from covey.environment.calibration import FIRST_SEED
 from covey.scenario import PRESETS, load_scenario
+
+if TYPE_CHECKING:
+    from covey.environment import Calibration
 
 
 def calibrate_(
     scenario: Annotated[str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file.")] = "quick",
     runs: Annotated[int, typer.Option(min=2, help="Real runs to play; every fourth only measures the error.")] = 12,
-    first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first run.")] = FIRST_SEED,
+    first_seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of the first run; far from those of evaluations when not given.")
+    ] = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Runs played at once; all cores by default.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="Also write the calibration to this JSON file, for --calibration.")
@@ -43,13 +46,16 @@ def calibrate_(
 
       covey calibrate my-site.toml --runs 20 --out my-site.calibration.json
     """
+    from covey.environment import calibrate, calibration_path
+    from covey.environment.calibration import FIRST_SEED
+
     chosen = load_scenario(scenario, set_ or ())
     with progress_bar(Console(stderr=True, quiet=quiet)) as progress:
         bar = progress.add_task(chosen.name, total=runs, now="")
         result = calibrate(
             chosen,
             runs=runs,
-            first_seed=first_seed,
+            first_seed=FIRST_SEED if first_seed is None else first_seed,
             processes=min(processes or cores(), runs),
             on_run=lambda trace: progress.update(bar, advance=1, now=f"seed {trace.seed}"),
         )

@@ -16,6 +16,7 @@ from rich.markup import escape
 
 from covey.cli.common import cores, interruptible
 from covey.errors import ScenarioError
+from covey.extras import require_extra
 
 _DEFAULT = Path("runs")
 
@@ -57,10 +58,11 @@ def dashboard(
 
       covey dashboard --host 0.0.0.0
     """
+    require_extra("dashboard", "covey dashboard")
     # Imported here: other commands do not need a web server.
-    from covey.web.folder import MARKS
-    from covey.web.serve import listen, reaches_others, serve
-    from covey.web.settings import Settings
+    from covey.dashboard.runs_folder import MARKS
+    from covey.dashboard.scenario_keys import Settings
+    from covey.dashboard.serve import listen, reaches_others, serve
 
     root = _folder(folder, MARKS)
     if token is None and reaches_others(host):

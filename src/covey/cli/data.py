@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -12,14 +12,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from covey.data import Dataset, UserData, known_datasets, load_dataset, partition
-from covey.data.fetch import fetch as fetch_dataset
-from covey.data.picture import draw_dataset, draw_users
+from covey.cli.mistakes import SUGGEST
 from covey.errors import CoveyError, DataError
+from covey.parts import DATASETS, is_reference
 from covey.scenario import PRESETS, load_scenario
 from covey.scenario.schema import Data, Scenario
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", suggest_commands=False)
+if TYPE_CHECKING:
+    from covey.data import Dataset, UserData
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", suggest_commands=SUGGEST)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON instead of tables.")]
 
@@ -33,7 +35,7 @@ def list_(as_json: AsJson = False) -> None:
 
     Files are looked for in the COVEY_DATA folder, or in ~/.cache/covey when it is not set.
     """
-    rows = [_listed(name) for name in known_datasets()]
+    rows = [_listed(name) for name in DATASETS.names]
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -70,6 +72,8 @@ def fetch(
 
       covey data fetch cifar10 --to data && COVEY_DATA=data covey run paper
     """
+    from covey.data.fetch import fetch as fetch_dataset
+
     done = fetch_dataset(name, to, Console(stderr=True))
     typer.echo(done.message)
 
@@ -80,8 +84,8 @@ def inspect(
         str,
         typer.Argument(
             metavar="SCENARIO_OR_NAME",
-            help="A preset, a TOML file, the name of a data set, or a folder (or .npz) of your own arrays."
-            " A preset wins over a data set of the same name.",
+            help="A preset, a TOML file, a data set by name or as module:attribute, or a folder (or .npz) of your own"
+            " arrays. A preset wins over a data set of the same name.",
         ),
     ],
     seed: Annotated[int, typer.Option(min=0, help="Seed that deals the samples to the users.")] = 0,
@@ -106,6 +110,9 @@ def inspect(
 
       covey data inspect paper --set data.partition=rotation --json
     """
+    from covey.data import load_dataset, partition
+    from covey.data.picture import draw_dataset, draw_users
+
     if picture is not None and picture.suffix not in (".png", ".pdf", ".svg"):
         raise typer.BadParameter(f"'{picture}' must end in .png, .pdf or .svg", param_hint="--picture")
     scenario = _scenario(source, set_ or [])
@@ -132,15 +139,17 @@ def inspect(
 
 
 def _listed(name: str) -> dict[str, Any]:
-    source = known_datasets()[name]
+    from covey.data import source_of
+
     row: dict[str, Any] = {
-        "name": name, "present": True, "where": None, "samples": None, "problem": None,
-        "about": source.about, "how_to_get": source.how_to_get,
+        "name": name, "present": True, "where": None, "samples": None, "problem": None, "about": "", "how_to_get": "",
     }  # fmt: skip
-    if source.find is None:
-        row["samples"] = source.count(Path())
-        return row
     try:
+        source = source_of(name)
+        row |= {"about": source.about, "how_to_get": source.how_to_get}
+        if source.find is None:
+            row["samples"] = source.count(Path())
+            return row
         place = source.find(None)
         row["present"] = place is not None
         if place is not None:
@@ -158,7 +167,7 @@ def _scenario(source: str, overrides: list[str]) -> Scenario | None:
 
 
 def _data_section(source: str) -> Data:
-    if source in known_datasets() and source != "folder":
+    if (source in DATASETS.names or is_reference(source)) and source != "folder":
         return Data.model_validate({"name": source})
     if Path(source).exists():
         return Data.model_validate({"name": "folder", "path": source})
@@ -166,7 +175,7 @@ def _data_section(source: str) -> Data:
         raise DataError("name the folder itself, for example `covey data inspect path/to/my_arrays`")
     raise DataError(
         f"there is no '{source}': it is neither a preset ({', '.join(PRESETS)}), a data set"
-        f" ({', '.join(known_datasets())}), a TOML file nor a folder of arrays"
+        f" ({', '.join(DATASETS.names)}), a loader as module:attribute, a TOML file nor a folder of arrays"
     )
 
 

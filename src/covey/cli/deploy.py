@@ -15,14 +15,15 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from covey.association import Policy, get_policy
 from covey.cli.common import free_folder, interruptible, progress_bar, stored_scenario
+from covey.cli.mistakes import SUGGEST
+from covey.cli.policy_option import POLICY_CHOICES, named_policy
 from covey.errors import INTERRUPTED, DeployError, ResumeError
-from covey.names import DEPLOYMENT
-from covey.radio import channel_and_mobility
-from covey.scenario import Scenario, load_scenario
+from covey.extras import require_extra
+from covey.run_files import DEPLOYMENT
+from covey.scenario import load_scenario
 
-app = typer.Typer(no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", suggest_commands=SUGGEST)
 
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random in the run.")]
 Overrides = Annotated[
@@ -71,6 +72,7 @@ def certificates(
 
     For trying out TLS and node authentication; a real deployment brings certificates of its own authority.
     """
+    require_extra("masks", "covey deploy certificates")
     from covey.deploy.certificates import make_certificates
 
     written = make_certificates(out, host or ["127.0.0.1", "localhost"], users)
@@ -90,18 +92,17 @@ def server(
     ] = None,
 ) -> int:
     """Start the SuperLink, which passes messages between runs and devices, and keep it running until Ctrl-C."""
+    require_extra("flower", "covey deploy server")
     from covey.deploy.processes import (
         Started,
         Tls,
         environment,
         reachable,
         register_node,
-        require_flower,
         superlink_command,
         write_connection,
     )
 
-    require_flower()
     tls = _server_tls(Tls, authority, certificate, key)
     if node_keys and tls is None:
         raise DeployError("--node-key needs TLS, or keys could be replayed; give --ca, --certificate and --key too")
@@ -153,11 +154,11 @@ def node(
     ] = False,
 ) -> int:
     """Start a device: its worker, which holds data, noise and ledger, and its SuperNode. Ctrl-C stops both."""
+    require_extra("flower", "covey deploy node")
+    from covey.deploy.device_process import Worker
     from covey.deploy.folders import DeviceFolder
-    from covey.deploy.processes import Tls, end_family, environment, free_port, require_flower, supernode_command
-    from covey.deploy.worker import Worker
+    from covey.deploy.processes import Tls, end_family, environment, free_port, supernode_command
 
-    require_flower()
     for path in (authority, node_key):
         if path is not None and not path.is_file():
             raise DeployError(f"'{path}' is not there; see covey deploy certificates")
@@ -208,7 +209,7 @@ def run(
     ] = None,
     home: Annotated[Path, typer.Option(help="Flower's folder of covey deploy server.")] = Path("flower"),
     policy: Annotated[
-        str | None, typer.Option("--policy", "-p", help="Who decides whom to serve, as in covey run; greedy else.")
+        str | None, typer.Option("--policy", "-p", help=f"Who decides whom to serve: {POLICY_CHOICES}; greedy else.")
     ] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds to play; the scenario's own when not given.")
@@ -238,13 +239,14 @@ def run(
     the last complete round; --rounds, --patience and --wait may then be changed. Results are those of covey run, and
     incidents.csv.
     """
+    require_extra("flower", "covey deploy run")
     from covey.deploy.folders import read_groups, read_seed
-    from covey.deploy.processes import Started, environment, require_flower
+    from covey.deploy.processes import Started, environment
     from covey.deploy.runs import follow, new_run
     from covey.deploy.server import Settings
+    from covey.radio import channel_and_mobility
 
     notes = Console(stderr=True, quiet=quiet)
-    require_flower()
     if not (home / "config.toml").is_file():
         raise DeployError(
             f"'{home}' is no folder of a SuperLink; start one with covey deploy server, or give its --home"
@@ -270,8 +272,8 @@ def run(
         channel_and_mobility(scenario, seed, "" if trace is None else str(trace), measure or "")
         if groups is not None:
             read_groups(groups, scenario.network.users, scenario.network.tasks)
-        decides = _decider(policy, scenario, notes)
-        out = out or free_folder(f"deploy-{scenario.name}-{Path(policy).stem}-seed{seed}", DEPLOYMENT)
+        decides = named_policy(policy, scenario, None, notes)
+        out = out or free_folder(f"deploy-{scenario.name}-{Path(policy).stem.replace(':', '.')}-seed{seed}", DEPLOYMENT)
         settings = new_run(
             scenario, out, decides, overwrite=overwrite, seed=seed, policy=policy,
             rounds=rounds or scenario.training.rounds, patience_s=patience or 60.0, wait_s=wait or 180.0,
@@ -286,16 +288,6 @@ def run(
         return _followed(lambda show: follow(started, out, show), out, settings.rounds, quiet, how)
 
 
-def _decider(name: str, scenario: Scenario, console: Console) -> str | Policy:
-    """What decides, known to exist: the name of a reference, or a learned policy."""
-    from covey.cli.run import named_policy
-
-    decides = named_policy(name, scenario, None, console)
-    if isinstance(decides, str):
-        get_policy(decides)
-    return decides
-
-
 @app.command()
 def demo(
     scenario: Annotated[
@@ -303,7 +295,7 @@ def demo(
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds to play.")] = None,
     policy: Annotated[
-        str, typer.Option("--policy", "-p", help="Who decides whom to serve; as in covey run.")
+        str, typer.Option("--policy", "-p", help=f"Who decides whom to serve: {POLICY_CHOICES}.")
     ] = "greedy",
     seed: Seed = 0,
     security: Annotated[str | None, typer.Option(help="none or masked; short for security.mode.")] = None,
@@ -318,17 +310,16 @@ def demo(
     All are separate processes that talk over the loopback interface. The deployment is in the folder `site` beside the
     results: data, ledgers and logs of every device.
     """
+    require_extra("flower", "covey deploy demo")
     from covey.deploy.demo import DEMO_OVERRIDES, Site
     from covey.deploy.demo import demo as play_demo
-    from covey.deploy.processes import require_flower
     from covey.deploy.server import check_deployable
 
-    require_flower()
     overrides = [*(set_ or ()), *([f"security.mode={security}"] if security is not None else [])]
     chosen = load_scenario(scenario, overrides) if scenario else load_scenario("quick", [*DEMO_OVERRIDES, *overrides])
     check_deployable(chosen)
-    decides = _decider(policy, chosen, Console(stderr=True, quiet=quiet))
-    out = out or free_folder(f"deploy-{chosen.name}-{Path(policy).stem}-seed{seed}", DEPLOYMENT)
+    decides = named_policy(policy, chosen, None, Console(stderr=True, quiet=quiet))
+    out = out or free_folder(f"deploy-{chosen.name}-{Path(policy).stem.replace(':', '.')}-seed{seed}", DEPLOYMENT)
     site = Site((out / "site").resolve(), chosen, seed, tls)
     total = rounds or chosen.training.rounds
 

@@ -5,28 +5,29 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from covey.association import POLICIES, Policy, get_policy
 from covey.cli.common import Ray, interruptible, progress_bar
-from covey.environment import Calibration
 from covey.errors import INTERRUPTED, ScenarioError
-from covey.evaluation import compare, default_policies
-from covey.learners.library import learned_policy
-from covey.learners.policy import load_policy
-from covey.pools import open_pool
-from covey.report.comparison import comparison_table, draw_comparison
-from covey.report.pictures import png
+from covey.parts import ALGORITHMS, POLICIES
 from covey.scenario import PRESETS, load_scenario
-from covey.simulation.storage import csv_bytes, make_folder, write_atomically
+
+if TYPE_CHECKING:
+    from covey.association import Policy
+
+#: Finished pieces of a comparison, in its folder.
+PIECES = "pieces.jsonl"
 
 
 def evaluate(
     policy: Annotated[
-        str, typer.Argument(help="A policy file of `covey train`, or dpvd, iql, qmix for one trained before.")
+        str,
+        typer.Argument(
+            help=f"A policy file of `covey train`, one trained before ({', '.join(ALGORITHMS)}), {POLICIES.choices}."
+        ),
     ],
     scenario: Annotated[str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file.")] = "quick",
     layouts: Annotated[int, typer.Option(min=2, help="Held-out layouts; one run of every policy on each.")] = 20,
@@ -34,7 +35,7 @@ def evaluate(
     learning: Annotated[str, typer.Option(help="surrogate, or real rounds of federated learning.")] = "surrogate",
     against: Annotated[
         list[str] | None,
-        typer.Option("--against", help=f"{', '.join(POLICIES)}, or a policy file; repeatable. All by default."),
+        typer.Option("--against", help=f"{POLICIES.choices}, or a policy file; repeatable. All quick ones by default."),
     ] = None,
     calibration: Annotated[
         Path | None, typer.Option(help="Calibration file; the one of the scenario when not given.")
@@ -55,8 +56,9 @@ def evaluate(
     """Compare a trained policy, alone and guarded, with the reference policies, layout by layout.
 
     All policies play the same layouts; differences are paired and have 95 % intervals. Layouts come
-    from seeds that training never draws. With --out every finished piece is kept, so that a command that was stopped
-    goes on where it was; a finished comparison in the folder is drawn again from its pieces.
+    from seeds that training never draws. With --out every finished piece is kept in pieces.jsonl, so that a command
+    that was stopped goes on where it was. Pieces answer for the same scenario, layouts, versions and policy only: of a
+    trained policy the weights count, of any other its code.
 
     Examples:
 
@@ -68,14 +70,21 @@ def evaluate(
 
       covey evaluate dpvd paper --learning real --layouts 100 --out runs/judged --ray 10.0.0.1:6379
     """
+    from covey.agents.library import policies_named
+    from covey.environment import Calibration
+    from covey.evaluation import compare, default_policies
+    from covey.files import csv_bytes, make_folder, write_atomically
+    from covey.jobs import Store, open_pool
+    from covey.report.comparison import comparison_table, draw_comparison
+    from covey.report.pictures import png
+
     if learning not in ("surrogate", "real"):
         raise ScenarioError(f"--learning is '{learning}'; it is either surrogate or real")
     chosen = load_scenario(scenario, set_ or ())
-    learned = learned_policy(policy, chosen)
-    policies: dict[str, Policy] = default_policies(chosen, learned)
+    judged = policies_named(policy, chosen)
+    policies: dict[str, Policy] = default_policies(chosen) | judged
     if against:
-        own = {name: p for name, p in policies.items() if name.startswith(learned.settings.algorithm)}
-        policies = {name: _reference(name, policies, chosen) for name in against} | own
+        policies = {name: _reference(name, policies, chosen) for name in against} | judged
     if out is not None:
         make_folder(out)
     notes = Console(stderr=True, quiet=quiet)
@@ -97,7 +106,7 @@ def evaluate(
                 calibration=None if calibration is None else Calibration.load(calibration),
                 on_layout=show,
                 pool=stack.enter_context(open_pool(processes, ray)) if processes > 1 or ray is not None else None,
-                kept=None if out is None else out / "pieces",
+                kept=None if out is None else Store(out / PIECES),
             )
     except KeyboardInterrupt:
         kept = "nothing is kept without --out" if out is None else "what is finished is kept: give the command again"
@@ -132,6 +141,9 @@ def evaluate(
 
 
 def _reference(name: str, known: dict[str, Policy], scenario: object) -> Policy:
+    from covey.agents.policy import load_policy
+    from covey.association import get_policy
+
     if name in known:
         return known[name]
     if name.endswith(".safetensors"):

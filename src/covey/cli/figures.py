@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -15,12 +15,11 @@ from rich.table import Table
 
 from covey.cli.common import Processes, Ray, cores, interruptible, progress_bar
 from covey.errors import INTERRUPTED, ScenarioError
-from covey.figures.claims import Claim
-from covey.figures.plans import FIGURES, plan_of
-from covey.figures.publish import CLAIMS, check_folder, publish, work_in
+from covey.figures import FIGURE_NAMES
 from covey.figures.scales import SCALES
-from covey.figures.work import finish
-from covey.simulation.storage import prepare_folder
+
+if TYPE_CHECKING:
+    from covey.figures.claims import Claim
 
 _COLOURS = {"reproduced": "green", "direction only": "yellow", "not reproduced": "red", "not testable": "dim"}
 
@@ -28,7 +27,7 @@ _COLOURS = {"reproduced": "green", "direction only": "yellow", "not reproduced":
 def figures(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[FIGURE]...", help=f"{', '.join(FIGURES)}, or all (the default)."),
+        typer.Argument(metavar="[FIGURE]...", help=f"{', '.join(FIGURE_NAMES)}, or all (the default)."),
     ] = None,
     scale: Annotated[
         str, typer.Option(help="quick (embedded digits, minutes) or full (CIFAR-10 and FEMNIST, hours).")
@@ -40,7 +39,10 @@ def figures(
     processes: Processes = None,
     ray: Ray = None,
     only_draw: Annotated[
-        bool, typer.Option("--only-draw", help="Compute nothing; draw and judge what is finished.")
+        bool, typer.Option("--only-draw", help="Compute nothing; draw and judge what is finished, by any version.")
+    ] = False,
+    any_version: Annotated[
+        bool, typer.Option("--any-version", help="Reuse what other versions of covey or its libraries have computed.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print claims.json instead of a table.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
@@ -49,8 +51,9 @@ def figures(
 
     Writes for each figure a PNG and the CSV behind it, and for all of them claims.json (the paper's claim, our
     estimate with its interval and n, the verdict) and about.json (commands, versions, machine, times, tuning). Every
-    experiment is kept in a file of its own, so that Ctrl-C loses nothing but what was under way: the same command
-    goes on, and nothing finished is computed again.
+    experiment is kept as a line of cells.jsonl, so that Ctrl-C loses nothing but what was under way: the same command
+    goes on, and nothing finished is computed again. What other versions have computed is computed anew, unless
+    --any-version or --only-draw says otherwise; about.json counts the experiments of every version.
 
     Examples:
 
@@ -62,12 +65,17 @@ def figures(
 
       covey figures all --scale full --ray 10.0.0.1:6379
     """
+    from covey.figures.compute import finish
+    from covey.figures.plans import plan_of
+    from covey.figures.publish import CLAIMS, check_folder, made_elsewhere, publish, work_in
+    from covey.simulation.checkpoint import prepare_folder
+
     chosen = _names(names)
     if scale not in SCALES:
         raise ScenarioError(f"--scale is '{scale}'; it is one of {', '.join(SCALES)}")
     folder = out or Path("runs") / f"figures-{scale}"
     prepare_folder(folder, overwrite=True)
-    work = work_in(folder, scale, seeds)
+    work = work_in(folder, scale, seeds, any_version=any_version or only_draw)
     check_folder(folder, work.scale)
     notes, started, interrupted = Console(stderr=True, quiet=quiet), time.perf_counter(), False
     if not only_draw:
@@ -86,6 +94,8 @@ def figures(
     if interrupted:
         notes.print(f"Interrupted; what is finished is kept. Go on with: {_command()}", highlight=False)
         return INTERRUPTED
+    if others := made_elsewhere(chosen, work):
+        notes.print(f"{others} experiments were computed by other versions; about.json counts them.", highlight=False)
     found = publish(chosen, work, seconds=time.perf_counter() - started, command=_command())
     if as_json and not quiet:
         typer.echo((folder / CLAIMS).read_text(encoding="utf-8"), nl=False)
@@ -100,9 +110,9 @@ def _names(given: Sequence[str] | None) -> list[str]:
     """The figures asked for, in the order in which they are shown."""
     asked = [name for one in given or ["all"] for name in one.split(",") if name]
     for name in asked:
-        if name != "all" and name not in FIGURES:
-            raise ScenarioError(f"there is no figure '{name}'; figures are {', '.join(FIGURES)}, or all")
-    return [name for name in FIGURES if "all" in asked or name in asked]
+        if name != "all" and name not in FIGURE_NAMES:
+            raise ScenarioError(f"there is no figure '{name}'; figures are {', '.join(FIGURE_NAMES)}, or all")
+    return [name for name in FIGURE_NAMES if "all" in asked or name in asked]
 
 
 def _command() -> str:

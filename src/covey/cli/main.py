@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from importlib import import_module, metadata
-from typing import Any
+from typing import Any, cast
 
-import click
 import typer
 from rich.console import Console
 from rich.markup import escape
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+from covey.cli.mistakes import SUGGEST, Mistake
 from covey.errors import EXIT_CODES, INTERRUPTED, CoveyError
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
@@ -58,25 +58,23 @@ class Commands(TyperGroup):
 
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.commands = {name: click.Command(name, help=line) for name, (_, _, line) in COMMANDS.items()}
+        self.commands = {name: TyperCommand(name, help=line) for name, (_, _, line) in COMMANDS.items()}
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that was asked for, loaded."""
         name, command, left = super().resolve_command(ctx, args)
         return name, load(name) if name in COMMANDS else command, left
 
 
-def load(name: str) -> click.Command:
+def load(name: str) -> TyperCommand | TyperGroup:
     """One command, ready to be used."""
     module, attribute, line = COMMANDS[name]
     found = getattr(import_module(f"covey.cli.{module}"), attribute)
     if not isinstance(found, typer.Typer):
         alone = typer.Typer(rich_markup_mode="rich", add_completion=False)
         alone.command(name, epilog=_EPILOG)(found)
-        return typer.main.get_command(alone)
-    group = typer.main.get_command(found)
+        return cast("TyperCommand", typer.main.get_command(alone))
+    group = cast("TyperGroup", typer.main.get_command(found))
     group.name, group.help = name, line
     return group
 
@@ -90,7 +88,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    suggest_commands=False,  # click does, and twice is too often
+    suggest_commands=SUGGEST,
 )
 
 
@@ -117,10 +115,10 @@ def main(arguments: list[str] | None = None) -> None:
     except CoveyError as error:
         console.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False)
         code = error.exit_code
-    except click.ClickException as error:
+    except Mistake as error:
         error.show()
         code = 2
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         console.print("[yellow]Interrupted.[/]")
         code = INTERRUPTED
     except Exception as error:  # a mistake in covey or in a user's own class: one sentence, details on request

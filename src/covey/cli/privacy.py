@@ -5,32 +5,21 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from covey.cli.spending import Answer, raw_identities, spent_by
-from covey.data.partitions import draw_sizes
 from covey.errors import ScenarioError
-from covey.privacy.accounting import Adjacency, Method
-from covey.privacy.planning import Plan, Releases, solve, worst_user
-from covey.report.pictures import png
-from covey.report.privacy import (
-    Noise,
-    Wording,
-    answer_sentence,
-    assumptions,
-    draw_plan,
-    formula_table,
-    not_covered,
-    rounded_up,
-    short,
-)
 from covey.scenario import PRESETS, Scenario, load_scenario
-from covey.simulation.storage import prepare_folder, write_atomically
+
+if TYPE_CHECKING:
+    from covey.cli.spending import Answer
+    from covey.privacy.accounting import Adjacency, Method
+    from covey.privacy.planning import Plan, Releases
+    from covey.report.privacy_section import Noise, Wording
 
 DELTA = 1e-5
 
@@ -123,6 +112,12 @@ def privacy(
 
       covey privacy --run runs/quick-greedy-seed0
     """
+    from covey.cli.spending import spent_by
+    from covey.files import write_atomically
+    from covey.privacy.accounting import Method
+    from covey.report.pictures import png
+    from covey.simulation.checkpoint import prepare_folder
+
     options = Options(
         scenario, rounds, noise_std, epsilon, delta, clip, samples, on, adjacency, identity_epsilon, identity_rho,
         announcements, seed, set_ or None,
@@ -159,6 +154,18 @@ def privacy(
 
 def _planned(options: Options, method: Method | None, picture: bool) -> Answer:
     """The answer to a budget question."""
+    from covey.cli.spending import Answer
+    from covey.privacy.planning import Releases, solve
+    from covey.report.privacy_section import (
+        Noise,
+        Wording,
+        answer_sentence,
+        assumptions,
+        draw_plan,
+        formula_table,
+        not_covered,
+    )
+
     on: Noise = _choice("--on", options.on, get_args(Noise)) or "sum"
     chosen = None
     if options.scenario is not None:
@@ -234,7 +241,13 @@ def _three(
 
 def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Releases, Wording, float | None]:
     """What the user who can lose most sends in this scenario, how to speak of it, and the noise it adds at least."""
-    rule, privacy, clustering = scenario.clustering.rule, scenario.privacy, scenario.clustering
+    from covey.cli.spending import raw_identities
+    from covey.data.dealing import draw_sizes
+    from covey.identification import ScoreRule, build_rule
+    from covey.privacy.planning import Releases, worst_user
+    from covey.report.privacy_section import Wording
+
+    privacy, clustering = scenario.privacy, scenario.clustering
     if privacy.noise == "off":
         raise ScenarioError(
             f"scenario '{options.scenario}' adds no noise (privacy.noise is 'off'), so that no epsilon holds; add --set"
@@ -244,13 +257,15 @@ def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Relea
     sizes = draw_sizes(scenario.data, scenario.network.users, seed)
     user, clip, noise_std = worst_user(sizes, scenario.training.clip, privacy.v_max, privacy.n_min)
     identity_rho, most, first = _identity_rho(options), options.announcements, 1
-    if identity_rho == 0.0 and privacy.identity == "noisy_max":
+    rule = build_rule(scenario)
+    announced = rule.announcement.rho if isinstance(rule, ScoreRule) else 0.0
+    if identity_rho == 0.0 and announced > 0:
         # covey draws the tasks of the first round, so that announcements begin in the second.
-        identity_rho, first = privacy.identity_rho, 2
+        identity_rho, first = announced, 2
         if clustering.announce_rounds is not None:
             most = -(-clustering.announce_rounds // clustering.announce_every)
     releases = Releases(
-        clip, _adjacency(options) or privacy.adjacency, uploads=2 if rule == "kmeans" else 1, identity_rho=identity_rho,
+        clip, _adjacency(options) or privacy.adjacency, uploads=1 + rule.uploads, identity_rho=identity_rho,
         first_announcement=first, announce_every=clustering.announce_every if first == 2 else 1, announcements=most,
     )  # fmt: skip
     whom = (
@@ -268,6 +283,8 @@ def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Relea
 
 def _advice(plan: Plan, scenario: Scenario) -> list[str]:
     """How an answer is put into the scenario."""
+    from covey.report.privacy_section import rounded_up, short
+
     lines = []
     if plan.asked == "noise_std":
         need = plan.noise_std**2
@@ -300,6 +317,8 @@ def _identity_rho(options: Options) -> float:
 
 
 def _adjacency(options: Options) -> Adjacency | None:
+    from covey.privacy.accounting import Adjacency
+
     chosen: Adjacency | None = _choice("--adjacency", options.adjacency, get_args(Adjacency))
     return chosen
 

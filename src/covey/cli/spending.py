@@ -13,13 +13,14 @@ from rich.console import RenderableType
 from safetensors import SafetensorError, safe_open
 
 from covey.errors import ResumeError, ScenarioError
+from covey.identification.rule import ScoreRule, rule_of
 from covey.privacy import JOURNAL, Ledger, charge_lost, read_journal
 from covey.privacy.accounting import Method
-from covey.report.privacy import Wording, draw_spent, not_covered, short, spent_holds, spent_record, spent_table
+from covey.report.privacy_section import Wording, draw_spent, not_covered, short, spent_holds, spent_record, spent_table
 from covey.report.words import count, number
 from covey.scenario import Scenario, load_scenario
+from covey.simulation.checkpoint import CHECKPOINT, read_checkpoint_header
 from covey.simulation.history import PRIVACY_NOTES
-from covey.simulation.storage import CHECKPOINT, read_checkpoint_header
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,9 @@ class Answer:
 
 def raw_identities(scenario: Scenario) -> bool:
     """Whether users announce tasks as they are; with masked uploads they announce none."""
-    computed = scenario.clustering.rule not in ("oracle", "kmeans")
-    return computed and scenario.privacy.identity == "raw" and scenario.security.mode != "masked"
+    rule = rule_of(scenario)
+    raw = isinstance(rule, ScoreRule) and not rule.announcement.protected
+    return raw and scenario.security.mode != "masked"
 
 
 def spent_by(folder: Path, method: Method | None, picture: bool) -> Answer:

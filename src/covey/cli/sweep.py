@@ -9,30 +9,32 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from covey.cli.common import Processes, Ray, cores, interruptible, progress_bar
-from covey.cli.train import write_results
-from covey.environment import Calibration, Learning, calibration_for
 from covey.errors import INTERRUPTED, OutputError, ResumeError, ScenarioError
-from covey.evaluation import mean_interval
-from covey.learners.settings import LearnerSettings, learner_settings
-from covey.learners.storage import calibration_digest, read_training_header, save_training, write_inputs
-from covey.learners.training import Trainer
-from covey.pools import in_order, open_pool, results
+from covey.files import csv_bytes, make_folder, write_atomically
+from covey.jobs import Store, digest, in_order, key_of, open_pool, results, scenario_digest
 from covey.scenario import PRESETS, Scenario, load_scenario
 from covey.scenario.load import fingerprint
-from covey.simulation.storage import csv_bytes, make_folder, write_atomically
 
-#: What tells a finished training, written last.
+if TYPE_CHECKING:
+    from covey.agents.settings import LearnerSettings
+    from covey.environment import Calibration, Learning
+
+#: How a training ended, in its folder.
 _SUMMARY = "summary.json"
+#: The page of a training, which may be written anew or deleted.
+_REPORT = "report.html"
+#: The store of finished trainings, in the folder of the sweep.
+STORE = "trainings.jsonl"
 #: The table of all trainings.
 TABLE = "sweep.csv"
 #: Characters of a folder's name; file systems take 255 bytes.
@@ -52,6 +54,33 @@ class Wanted:
     seed: int
     learning: Learning
     calibration: Calibration | None
+
+    @property
+    def kind(self) -> str:
+        """What a store calls such a job."""
+        return "training"
+
+    @property
+    def label(self) -> str:
+        """The folder."""
+        return self.name
+
+    @cached_property
+    def content(self) -> dict[str, Any]:
+        """Everything that the training depends on, apart from versions, and where it is written."""
+        return {
+            "folder": self.name,
+            "scenario": scenario_digest(self.scenario),
+            "settings": self.settings.model_dump(mode="json"),
+            "seed": self.seed,
+            "learning": self.learning,
+            "surrogate": None if self.calibration is None else digest(self.calibration.constants.to_dict()),
+        }
+
+    @cached_property
+    def key(self) -> str:
+        """Under which a store finds the training."""
+        return key_of(self.kind, self.content)
 
 
 def sweep(
@@ -86,9 +115,9 @@ def sweep(
     """Train with several seeds and settings, each in a folder of its own.
 
     Every folder has the results that `covey train` writes (no logs for TensorBoard), and sweep.csv has a row for
-    each: what was varied, seed, and how the training ended. What is finished is kept: the same command, after Ctrl-C
-    or a crash, goes on with the rest. Policies do not depend on the number of processes, nor on whether a cluster
-    computed them.
+    each: what was varied, seed, and how the training ended. What is finished is kept (trainings.jsonl): the same
+    command, after Ctrl-C or a crash, goes on with the rest. Policies do not depend on the number of processes, nor on
+    whether a cluster computed them.
 
     Examples:
 
@@ -102,7 +131,10 @@ def sweep(
     )
     _check_names(axes, wanted)
     make_folder(out)
-    missing = [one for one in wanted if not _finished(out / one.name, one)]
+    store = Store(out / STORE)
+    missing = [one for one in wanted if not store.intact(one)]
+    for one in missing:
+        _refuse_another(out / one.name, one)
     notes = Console(stderr=True, quiet=quiet)
     try:
         with interruptible(), progress_bar(notes) as progress:
@@ -110,12 +142,12 @@ def sweep(
             if missing:
                 with open_pool(processes or cores(), ray) as pool:
                     for one, files in results(pool, in_order((one, compute, (one,)) for one in missing)):
-                        _keep(out / one.name, files)
+                        _keep(store, one, files)
                         progress.update(bar, advance=1, now=one.name)
     except KeyboardInterrupt:
         notes.print("Interrupted; what is finished is kept: give the command again.", highlight=False)
         return INTERRUPTED
-    rows = [_row(out / one.name, one) for one in wanted]
+    rows = [{"folder": one.name, **one.varied, "seed": one.seed, **store[one]} for one in wanted]
     write_atomically(out / TABLE, csv_bytes(rows))
     if as_json and not quiet:
         typer.echo(json.dumps(rows, indent=2))
@@ -128,6 +160,10 @@ def sweep(
 
 def compute(wanted: Wanted) -> dict[str, bytes]:
     """Train, in a folder of its own; the files that a training leaves, by name."""
+    from covey.agents.training import Trainer
+    from covey.agents.training_files import save_training, write_inputs
+    from covey.cli.train_loop import write_results
+
     trainer = Trainer(
         wanted.scenario,
         wanted.settings,
@@ -156,6 +192,9 @@ def _wanted(
     calibration: Path | None,
 ) -> Iterator[Wanted]:
     """All trainings, combinations first, seeds within them; mistakes are found before anything is computed."""
+    from covey.agents.settings import learner_settings
+    from covey.environment import Calibration, calibration_for
+
     if learning not in ("surrogate", "real"):
         raise ScenarioError(f"--learning is '{learning}'; it is either surrogate or real")
     if calibration is not None and learning == "real":
@@ -206,14 +245,16 @@ def _axis(text: str) -> Axis:
     return key, values
 
 
-def _finished(folder: Path, wanted: Wanted) -> bool:
-    """Whether a folder holds this training to its end; another one there is an error."""
+def _refuse_another(folder: Path, wanted: Wanted) -> None:
+    """Raise `OutputError` if a folder holds another training, which would be overwritten."""
+    from covey.agents.training_files import calibration_digest, read_training_header
+
     if not (folder / _SUMMARY).is_file():
-        return False
+        return
     try:
         header = read_training_header(folder)
     except ResumeError:
-        return False  # computed again
+        return  # damaged: computed again
     expected = {
         "version": metadata.version("covey"),
         "scenario": fingerprint(wanted.scenario),
@@ -227,22 +268,22 @@ def _finished(folder: Path, wanted: Wanted) -> bool:
             raise OutputError(
                 f"'{folder}' holds a training with another {key}; choose another folder with --out, or delete this one"
             )
-    return bool(header["epoch"] >= wanted.settings.epochs)
 
 
-def _keep(folder: Path, files: dict[str, bytes]) -> None:
-    """Write the files of a training, the summary last: it says that all is there."""
+def _keep(store: Store, wanted: Wanted, files: dict[str, bytes]) -> None:
+    """Write the files of a training, the summary last, and the record, which vouches for all but the report."""
+    folder = store.folder / wanted.name
     make_folder(folder)
-    for name in sorted(files, key=lambda name: name == _SUMMARY):
-        write_atomically(folder / name, files[name])
+    write_atomically(folder / _REPORT, files[_REPORT])
+    kept = sorted(files.keys() - {_REPORT}, key=lambda name: (name == _SUMMARY, name))
+    store.keep(wanted, _ending(files), files={f"{wanted.name}/{name}": files[name] for name in kept})
 
 
-def _row(folder: Path, wanted: Wanted) -> dict[str, Any]:
+def _ending(files: dict[str, bytes]) -> dict[str, Any]:
     """How a training ended: its last epoch, and the best validation of stations alone and guarded."""
-    summary = json.loads((folder / _SUMMARY).read_text(encoding="utf-8"))
+    summary = json.loads(files[_SUMMARY])
     last = {name: summary["last_epoch"].get(name) for name in ("reward", "violating_rounds", "served")}
-    validation = {f"validation_{way}": score for way, score in summary["validation"].items()}
-    return {"folder": wanted.name, **wanted.varied, "seed": wanted.seed, **last, **validation}
+    return last | {f"validation_{way}": score for way, score in summary["validation"].items()}
 
 
 def _table(wanted: Sequence[Wanted], rows: Sequence[dict[str, Any]]) -> Table:
@@ -259,6 +300,10 @@ def _table(wanted: Sequence[Wanted], rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def _mean(values: Sequence[float | None]) -> str:
+    import numpy as np
+
+    from covey.evaluation import mean_interval
+
     known = [value for value in values if value is not None]
     if not known:
         return "none"

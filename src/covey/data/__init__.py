@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-
 from covey.data.partitions import check_tasks, partition
-from covey.data.sources import BUILT_IN, Source, data_root, known_datasets, register_dataset
+from covey.data.sources import Source, data_root, register_dataset, source_of
 from covey.data.types import Dataset, UserData
 from covey.errors import DataError
 from covey.scenario.schema import Data
@@ -19,25 +17,19 @@ def load_dataset(data: Data, *, tasks: int = 4, seed: int = 0) -> Dataset:
     run when files are missing.
     """
     check_tasks(data, tasks)
-    known = known_datasets()
-    if data.name not in known:
-        close = difflib.get_close_matches(data.name, known, n=1)
-        hint = f"did you mean '{close[0]}'?" if close else "register it with covey.data.register_dataset"
-        raise DataError(f"there is no data set '{data.name}' among {', '.join(known)}; {hint}")
-    dataset = known[data.name].load(data, seed)
+    dataset = source_of(data.name).load(data, seed)
     if not isinstance(dataset, Dataset):
         raise DataError(f"the loader of '{data.name}' returned {type(dataset).__name__}, not a covey.data.Dataset")
     return dataset
 
 
 __all__ = [
-    "BUILT_IN",
     "Dataset",
     "Source",
     "UserData",
     "data_root",
-    "known_datasets",
     "load_dataset",
     "partition",
     "register_dataset",
+    "source_of",
 ]

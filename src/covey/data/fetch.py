@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
 from covey.data.download import Report, UnreachableError, cannot_write, download, failed, file_md5, filling, unpack
-from covey.data.sources import cifar10, data_root, fashion_mnist, femnist, known_datasets
+from covey.data.sources import cifar10, data_root, fashion_mnist, femnist, source_of
 from covey.errors import DataError
 
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
@@ -57,16 +57,14 @@ def fetch(name: str, to: Path | None = None, console: Console | None = None) -> 
     `DataError` when no source can be reached, with what to do by hand.
     """
     root = data_root(str(to) if to is not None else None)
-    known = known_datasets()
-    if name not in known:
-        raise DataError(f"there is no data set '{name}'; choose one of {', '.join(known)}")
+    source = source_of(name)
     if name == "cifar10":
         return fetch_cifar10(root, console)
     if name == "fashion_mnist":
         return fetch_fashion_mnist(root, console)
     if name == "femnist":
         raise DataError(f"'femnist' has no download; {femnist.HOW_TO_GET.replace('that folder', str(root))}")
-    return Fetched(root, f"'{name}' {known[name].how_to_get}")
+    return Fetched(root, f"'{name}' {source.how_to_get}")
 
 
 def fetch_cifar10(root: Path, console: Console | None = None) -> Fetched:

@@ -45,27 +45,37 @@ def default_mixes(classes: int, groups: int) -> tuple[dict[int, float], ...]:
     return tuple({k % classes: 4.0, (k % classes + 1 + k // classes) % classes: 1.0} for k in range(groups))
 
 
-def group_shares(dataset: Dataset, data: Data, groups: int, seed: int) -> Shares:
-    """Class proportions of every group: (groups, classes), rows sum to 1."""
+def label_mixes(dataset: Dataset, data: Data, groups: int) -> Shares:
+    """Class proportions of every group by `data.mixes` or the default mixes: (groups, classes), rows sum to 1."""
     classes = len(dataset.classes)
-    if data.partition == "label_mix":
-        mixes: Sequence[dict[int, float]] = default_mixes(classes, groups)
-        if data.mixes is not None:
-            mixes = [{int(c): weight for c, weight in mix.items()} for mix in data.mixes]
-        weights = np.zeros((groups, classes))
-        for group, mix in enumerate(mixes):
-            if max(mix) >= classes:
-                raise DataError(
-                    f"data.mixes of group {group} names class {max(mix)}, but '{dataset.name}' has the classes 0 to"
-                    f" {classes - 1}"
-                )
-            weights[group, list(mix)] = list(mix.values())
-    elif data.partition == "dirichlet":
-        # Round 1 of the purpose: round 0 deals users to groups.
-        weights = generator(seed, "groups", round=1).dirichlet(np.full(classes, data.dirichlet_alpha), size=groups)
-    else:
-        # Groups differ in labels or orientation, not in how frequent classes are.
-        weights = np.tile(np.bincount(dataset.y[~dataset.test], minlength=classes), (groups, 1)).astype(float)
+    mixes: Sequence[dict[int, float]] = default_mixes(classes, groups)
+    if data.mixes is not None:
+        mixes = [{int(c): weight for c, weight in mix.items()} for mix in data.mixes]
+    weights = np.zeros((groups, classes))
+    for group, mix in enumerate(mixes):
+        if max(mix) >= classes:
+            raise DataError(
+                f"data.mixes of group {group} names class {max(mix)}, but '{dataset.name}' has the classes 0 to"
+                f" {classes - 1}"
+            )
+        weights[group, list(mix)] = list(mix.values())
+    return _normalised(weights)
+
+
+def dirichlet_mixes(dataset: Dataset, data: Data, groups: int, seed: int) -> Shares:
+    """Class proportions of every group, Dirichlet(`data.dirichlet_alpha`): (groups, classes), rows sum to 1."""
+    # Round 1 of the purpose: round 0 deals users to groups.
+    rng, classes = generator(seed, "groups", round=1), len(dataset.classes)
+    return _normalised(rng.dirichlet(np.full(classes, data.dirichlet_alpha), size=groups))
+
+
+def class_frequencies(dataset: Dataset, groups: int) -> Shares:
+    """The data set's own class proportions, for every group the same: (groups, classes), rows sum to 1."""
+    frequencies = np.bincount(dataset.y[~dataset.test], minlength=len(dataset.classes))
+    return _normalised(np.tile(frequencies, (groups, 1)).astype(float))
+
+
+def _normalised(weights: Shares) -> Shares:
     shares: Shares = weights / weights.sum(axis=1, keepdims=True)
     return shares
 

@@ -5,7 +5,7 @@ all of them, `play` a whole run. Only `courier`, `processes` and `app` know of F
 """
 
 from covey.deploy.device import Device
-from covey.deploy.fleet import Courier, DeviceFleet, Incident
+from covey.deploy.device_fleet import Courier, DeviceFleet, Incident
 from covey.deploy.folders import DeviceFolder, prepare
 from covey.deploy.server import Settings, play
 

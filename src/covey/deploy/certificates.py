@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from covey.errors import OutputError
-from covey.simulation.storage import make_folder
+from covey.files import make_folder
 
 _DAYS = 365
 

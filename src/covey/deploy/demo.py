@@ -18,11 +18,11 @@ from covey.deploy.processes import (
     environment,
     free_port,
     register_node,
-    require_flower,
     superlink_command,
     write_connection,
 )
 from covey.deploy.runs import follow, new_run
+from covey.extras import require_extra
 from covey.scenario import Scenario
 
 #: Makes the `quick` scenario small enough for a laptop: five users, two stations, two tasks.
@@ -120,7 +120,7 @@ def demo(
     overwrite: bool = False,
 ) -> None:
     """Make a site, play a run with real processes on this machine and stop them all, whatever happens."""
-    require_flower()
+    require_extra("flower", "a deployment")
     site.make()
     new_run(
         site.scenario, out, decides, overwrite=overwrite, seed=site.seed, policy=policy,

@@ -1,6 +1,6 @@
 """One user's device: its data, its models, its noise and its ledger, and what it answers to the server.
 
-`Device.answer` is the whole device: a packet in, a packet out. It computes with `covey.learning.work.Work`, as the
+`Device.answer` is the whole device: a packet in, a packet out. It computes with `UserCompute`, as the
 simulator does; scores, losses and gradients stay here.
 """
 
@@ -17,19 +17,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.deploy.app.wire import Packet, Scalar, pack
+from covey.deploy.device_state import DeviceState
 from covey.deploy.folders import DeviceFolder
 from covey.deploy.masked import MaskedDevice
-from covey.deploy.state import DeviceState
-from covey.learning import (
+from covey.federated import (
+    LocalTraining,
     build_model,
     count_weights,
-    identities_from_scores,
-    identity_noise_scale,
     one_thread,
-    score_width,
 )
-from covey.learning.work import Work
-from covey.privacy import build_noise, release_rho
+from covey.federated.user_compute import UserCompute
+from covey.identification import ScoreRule, build_rule
+from covey.parts import LOCAL_TRAININGS
+from covey.privacy import build_noise
 from covey.security import SecurityError
 
 #: Parts of a request that may differ when the same thing is asked again.
@@ -72,13 +72,19 @@ class Device:
         arrays |= {"models": self._models, "movements": self._movements, "base": self._base}
         #: Digests of the vectors that were received, by name; requests name those that they are about.
         self._held: dict[str, str] = {}
+        self._rule = build_rule(self.scenario)
+        self._announcement = self._rule.announcement if isinstance(self._rule, ScoreRule) else None
+        self._training: LocalTraining = LOCAL_TRAININGS.build(self.scenario.training.local, self.scenario)
+        noise = build_noise(self.scenario.privacy.noise, folder.seed)
         with one_thread():
-            self._work = Work(module, arrays, folder.seed, build_noise(self.scenario.privacy.noise, folder.seed))
+            self._work = UserCompute(
+                module, arrays, folder.seed, noise, self._training, self._announcement, self.scenario.compute.gradients
+            )
         self._masked = MaskedDevice(self)
         self._does: dict[str, Callable[[Packet], Packet]] = {
             "hello": self._hello,
-            "identify": self._identify,
-            "announce": self._announce,
+            "identify": self._tell,
+            "announce": self._tell,
             "train": self._train,
             "evaluate": self._evaluate,
             **self._masked.does,
@@ -167,7 +173,7 @@ class Device:
         """
         header = request.header
         name = f"{header['run']} {header['round']} {header['kind']} {header.get('purpose', '')}"
-        asked = fingerprint(request)
+        asked = request_digest(request)
         try:
             stored = self.state.stored(name, asked)
         except LookupError:
@@ -179,64 +185,40 @@ class Device:
             self.state.store(name, asked, stored)
         return stored
 
-    def _identify(self, request: Packet) -> Packet:
-        # Also where masks hide who has which task: stations see how many have each.
-        self._check_identity("raw")
-        return self.once(request, lambda: self._told(request, self._own_task(request)))
+    def _tell(self, request: Packet) -> Packet:
+        """What the device's own rule and announcement say about its task, charged or labelled before it is computed.
 
-    def _own_task(self, request: Packet) -> int:
-        clustering = self.scenario.clustering
-        rule: Any = clustering.rule
-        losses, similarity = self._work.score(
-            [self.user], int(request.header["round"]), clustering.batch, self._similarity_weight > 0, 1
-        )
-        task = int(identities_from_scores(losses, similarity, clustering.similarity_weight, rule)[0])
-        if not self.masked:
-            self.state.ledger.label_unprotected([0])
-        return task
-
-    def _announce(self, request: Packet) -> Packet:
-        self._check_identity("noisy_max")
+        Also asked where masks hide who has which task: stations see how many have each.
+        """
+        kind, own = str(request.header["kind"]), self.scenario
+        announcement = self._announcement
+        if announcement is None or announcement.request != kind:
+            raise Refusal(
+                "identity",
+                f"privacy.identity is '{own.privacy.identity}' and clustering.rule '{own.clustering.rule}' here, so"
+                f" '{kind}' is not answered",
+            )
 
         def make() -> Packet:
-            number, privacy = int(request.header["round"]), self.scenario.privacy
-            if not self.state.charge(number, "identity", privacy.identity_rho):
+            number = int(request.header["round"])
+            if announcement.rho > 0 and not self.state.charge(number, "identity", announcement.rho):
                 raise Refusal("refused", "the budget of this device cannot pay for announcing its task")
-            announced = self._work.announce(
-                [self.user],
-                number,
-                self._similarity_weight,
-                privacy.loss_bound,
-                self.scenario.training.clip,
-                [self._announcement_scale()],
-                [self.samples],
-            )
-            return self._told(request, int(announced[0]))
+            told = self._work.tell([self.user], number, 1)[0]
+            if not announcement.protected and not self.masked:
+                self.state.ledger.label_unprotected([0])
+            return self._told(request, told)
 
         return self.once(request, make)
 
-    def _check_identity(self, how: str) -> None:
-        """Refuse to tell the task in another way than the device's own scenario says."""
-        own, rule = self.scenario.privacy.identity, self.scenario.clustering.rule
-        if own != how or rule in ("kmeans", "oracle"):
-            raise Refusal(
-                "identity", f"privacy.identity is '{own}' and clustering.rule '{rule}' here, so '{how}' is not told"
-            )
-
-    @property
-    def _similarity_weight(self) -> float:
-        """The weight of the similarity in scores, from the device's own scenario: the noise depends on it."""
-        clustering = self.scenario.clustering
-        return 0.0 if clustering.rule == "loss" else clustering.similarity_weight
-
-    def _announcement_scale(self) -> float:
-        """The scale of the noise that the charge stands for; the server has no say in it."""
-        privacy = self.scenario.privacy
-        width = score_width(self._similarity_weight, privacy.loss_bound, replaced=privacy.adjacency == "replace_one")
-        return float(identity_noise_scale(np.array([self.samples]), width, privacy.identity_rho)[0])
-
-    def _told(self, request: Packet, task: int) -> Packet:
-        """The answer that names the task; where uploads are masked it stays here."""
+    def _told(self, request: Packet, told: Any) -> Packet:
+        """The answer that says what was told: a task, or numbers; where uploads are masked a task stays here."""
+        if np.ndim(told) > 0:
+            if self.masked:
+                raise Refusal("identity", "with masked uploads a device keeps its task, and this rule tells numbers")
+            numbers = np.asarray(told, dtype=np.float64)
+            self.state.save()
+            return Packet({"status": "ok"}, {"identity/told": ("float64", numbers.shape, numbers.tobytes())})
+        task = int(told)
         self.state.identity[str(request.header["run"])] = task
         self.state.save()
         return Packet({"status": "ok"} if self.masked else {"status": "ok", "identity": task})
@@ -275,7 +257,7 @@ class Device:
         task = -1 if purpose == "kmeans_noise" else self.task_of(request)
         if task < 0:
             self._base[...] = self._vector(request, "base/weights")
-        rho = float(release_rho(np.array([clip]), np.array([noise_std]), self.scenario.privacy.adjacency)[0])
+        rho = float(self._training.rho(np.array([clip]), np.array([noise_std]))[0])
         if not self.state.charge(number, "gradient", rho):
             raise Refusal("refused", "the budget of this device cannot pay for this upload")
         self._work.uploads = np.empty((1, self.weights), np.float32)
@@ -334,7 +316,7 @@ def _reason(error: Exception) -> str:
     return f"{type(error).__name__}; the log of this device says more"
 
 
-def fingerprint(request: Packet) -> str:
+def request_digest(request: Packet) -> str:
     """A digest of what is asked, without what may differ when it is asked again."""
     header = {key: value for key, value in request.header.items() if key not in _NOT_ASKED}
     # Models are named by their version in the header.

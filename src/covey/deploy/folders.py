@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.errors import DataError, DeployError, OutputError
+from covey.files import make_folder, write_atomically
 from covey.scenario import Scenario, dump_scenario, load_scenario
 from covey.scenario.load import fingerprint as scenario_fingerprint
 from covey.simulation.run import user_data
-from covey.simulation.storage import make_folder, write_atomically
 
 _SEED = "seed.json"
 _ARRAYS = ("x", "y", "test_x", "test_y")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from covey.deploy.app.wire import Packet
 from covey.errors import DeployError
-from covey.learning import build_model, count_weights
+from covey.federated import build_model, count_weights
 from covey.scenario import Scenario
 from covey.scenario.load import fingerprint
 
@@ -59,7 +59,7 @@ class Hello:
         return cls(shape=shape, fingerprint=str(header.get("fingerprint")), **numbers)
 
 
-class Admission:
+class Enrolment:
     """Who may take part in a run: devices prepared for its scenario and seed that say the same of themselves always."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:

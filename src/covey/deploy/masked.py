@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from covey.deploy.app.wire import Array, Packet, Scalar
-from covey.deploy.parcels import (
+from covey.deploy.secagg_codec import (
     ints,
     numbers,
     octets,

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import metadata, resources
+from importlib import resources
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -26,7 +26,7 @@ from typing import Self
 import tomli_w
 
 from covey.errors import DeployError, OutputError
-from covey.simulation.storage import make_folder
+from covey.files import make_folder
 
 _STOP_S = 10.0
 _APP_FILES = ("__init__.py", "client.py", "records.py", "server.py", "wire.py")
@@ -43,14 +43,6 @@ class Tls:
     authority: Path
     certificate: Path | None = None
     key: Path | None = None
-
-
-def require_flower() -> None:
-    """Say how to get Flower where it is missing."""
-    try:
-        metadata.version("flwr")
-    except metadata.PackageNotFoundError:
-        raise DeployError("Flower is not installed; install it with: pip install 'covey[flower]'") from None
 
 
 def environment(home: Path) -> dict[str, str]:

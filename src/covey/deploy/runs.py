@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from covey.agents.policy import LearnedPolicy
 from covey.association import Policy
 from covey.deploy.processes import Started, last_line, submit_command, write_app
 from covey.deploy.server import (
@@ -27,10 +28,10 @@ from covey.deploy.server import (
     check_deployable,
 )
 from covey.errors import EXIT_CODES, CoveyError, DataError, DeployError, ResumeError
-from covey.learners.policy import LearnedPolicy
+from covey.files import write_atomically
 from covey.privacy import JOURNAL
 from covey.scenario import Scenario, dump_scenario
-from covey.simulation.storage import CHECKPOINT, prepare_folder, write_atomically
+from covey.simulation.checkpoint import CHECKPOINT, prepare_folder
 
 #: How long a run may take from being submitted to its first sign of life.
 _FIRST_SIGN_S = 300.0
@@ -59,6 +60,7 @@ def new_run(
         run=secrets.token_hex(8),
         groups=GROUPS if GROUPS in given else "",
         trace=TRACE if TRACE in given else "",
+        modules=str(Path.cwd()),
         **settings,
     )
     write_atomically(folder / "scenario.toml", dump_scenario(scenario).encode())

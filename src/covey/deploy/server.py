@@ -18,35 +18,29 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from covey import names
+from covey import run_files
+from covey.agents.policy import load_policy
 from covey.association import Policy
 from covey.deploy.app.wire import Packet
-from covey.deploy.fleet import Courier, DeviceFleet, Incident, members_of
+from covey.deploy.device_fleet import Courier, DeviceFleet, Incident, members_of
 from covey.deploy.folders import read_groups
-from covey.deploy.hello import Admission
+from covey.deploy.hello import Enrolment
 from covey.errors import CoveyError, DeployError, ResumeError
-from covey.learners.policy import load_policy
+from covey.files import csv_bytes, versions, write_atomically
+from covey.parts import find_modules_in
 from covey.privacy import JOURNAL, Journal
 from covey.radio import channel_and_mobility
 from covey.report import write_report
 from covey.scenario import Scenario, load_scenario
 from covey.simulation import Simulation
+from covey.simulation.checkpoint import CHECKPOINT, restore_checkpoint, save_checkpoint, write_results
 from covey.simulation.progress import Progress
 from covey.simulation.record import RoundRecord
-from covey.simulation.storage import (
-    CHECKPOINT,
-    csv_bytes,
-    restore_checkpoint,
-    save_checkpoint,
-    versions,
-    write_atomically,
-    write_results,
-)
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
-SETTINGS, POLICY = names.DEPLOYMENT, names.POLICY
+SETTINGS, POLICY = run_files.DEPLOYMENT, run_files.POLICY
 PROGRESS, OUTCOME, START, INCIDENTS = "progress.json", "outcome.json", "start.json", "incidents.csv"
 #: The run's own copies of what it was given, so that it sees the same network when it goes on.
 TRACE, GROUPS = "trace.csv", "groups.csv"
@@ -58,6 +52,7 @@ class Settings:
 
     run: the name by which devices know it. patience_s: how long an exchange waits for answers; wait_s: how long
     the start waits for devices. groups, trace: files in the folder, or empty; hook: module:function, or empty.
+    modules: folder in which a policy or part by module:attribute is found, besides what is installed.
     token: what the newest submission carries; apps of older ones must not play the run.
     """
 
@@ -71,6 +66,7 @@ class Settings:
     groups: str = ""
     trace: str = ""
     hook: str = ""
+    modules: str = ""
     token: str = ""
 
     def write(self, folder: Path) -> None:
@@ -100,10 +96,12 @@ def serve(grid: Grid, folder: str, token: str) -> None:
     (path / OUTCOME).unlink(missing_ok=True)
     try:
         settings, scenario = Settings.read(path), load_scenario(path / "scenario.toml")
+        if settings.modules:
+            find_modules_in(Path(settings.modules))
         _say(path, {"phase": "waiting for devices"})
         # Whoever withdraws the submission changes the token before looking for this process.
         _check_token(path, token)
-        admission = Admission(scenario, settings.seed)
+        admission = Enrolment(scenario, settings.seed)
         courier = FlowerCourier(grid, scenario.network.users, settings.patience_s, admission.check)
         courier.roll_call(settings.wait_s)
         play(courier, courier.hellos, path)
@@ -131,7 +129,7 @@ def play(courier: Courier, hellos: Mapping[int, Packet], folder: Path) -> Simula
     """Play all remaining rounds of the run in `folder` with devices that have said hello."""
     settings, scenario = Settings.read(folder), load_scenario(folder / "scenario.toml")
     check_deployable(scenario)
-    said = Admission(scenario, settings.seed).check_all(hellos)
+    said = Enrolment(scenario, settings.seed).check_all(hellos)
     users, tasks = scenario.network.users, scenario.network.tasks
     groups = np.full(users, -1, dtype=np.int64)
     if settings.groups:
@@ -161,7 +159,7 @@ def play(courier: Courier, hellos: Mapping[int, Packet], folder: Path) -> Simula
         else:
             # What devices spent in earlier runs counts from the start. A run that goes on has its own totals, and a
             # device may already have been charged for the round that is played again, which is charged once more then.
-            ledger = simulation.state.ledger.raise_to(fleet.spent())
+            ledger = simulation.state.ledger.raise_to(fleet.device_ledgers())
             simulation.continue_from(replace(simulation.state, ledger=ledger), [])
             write_atomically(folder / START, json.dumps(simulation.history.start).encode())
             save_checkpoint(simulation, folder)
@@ -253,14 +251,8 @@ def _incidents(folder: Path, rounds: int) -> list[Incident]:
 
 def check_deployable(scenario: Scenario) -> None:
     """Refuse what devices cannot do."""
-    masked = scenario.security.mode == "masked"
     if scenario.security.mode == "blind":
         raise DeployError("security.mode is 'blind', which is for comparison in simulations; use 'none' or 'masked'")
-    if masked and scenario.privacy.identity == "from_release":
-        raise DeployError(
-            "privacy.identity is 'from_release', for which stations must see uploads, but security.mode is 'masked';"
-            " use 'raw' or 'noisy_max', which stay on the device then"
-        )
     if scenario.radio.loss_probability > 0:
         raise DeployError(
             f"radio.loss_probability is {scenario.radio.loss_probability:g}, but devices lose what they lose; set it"

@@ -11,10 +11,9 @@ from covey.environment.calibration import (
 )
 from covey.environment.features import FeatureSet, feature_names, features, state_vector
 from covey.environment.parallel import AssociationEnv, Learning, parallel_env, vector_env
-from covey.environment.real import RealRounds
+from covey.environment.real_rounds import RealRounds
 from covey.environment.reward import Outcome, Penalty, Rewards, rewards
-from covey.environment.rounds import Rounds, SurrogateRounds
-from covey.environment.site import Site, View, site_of
+from covey.environment.surrogate_rounds import Rounds, SurrogateRounds
 
 __all__ = [
     "AssociationEnv",
@@ -26,9 +25,7 @@ __all__ = [
     "RealRounds",
     "Rewards",
     "Rounds",
-    "Site",
     "SurrogateRounds",
-    "View",
     "allowed",
     "calibrate",
     "calibration_for",
@@ -39,7 +36,6 @@ __all__ = [
     "learning_hash",
     "parallel_env",
     "rewards",
-    "site_of",
     "state_vector",
     "subset_count",
     "subset_numbers",

@@ -8,7 +8,7 @@ from math import comb
 
 import numpy as np
 
-from covey.environment.site import Bools, Ints
+from covey.arrays import BoolArray, IntArray
 from covey.errors import PolicyError
 
 #: Beyond this many subsets, enumerating them is refused.
@@ -21,7 +21,7 @@ def subset_count(users: int, blocks: int) -> int:
 
 
 @lru_cache(maxsize=8)
-def subsets(users: int, blocks: int) -> Bools:
+def subsets(users: int, blocks: int) -> BoolArray:
     """(A, U) bool, read-only: every subset of at most `blocks` users, small ones first; number 0 is empty."""
     count = subset_count(users, blocks)
     if count > MAX_SUBSETS:
@@ -39,13 +39,13 @@ def subsets(users: int, blocks: int) -> Bools:
     return table
 
 
-def allowed(eligible: Bools, blocks: int) -> Bools:
+def allowed(eligible: BoolArray, blocks: int) -> BoolArray:
     """(..., A): subsets without a user that the station cannot serve; eligible: (..., U)."""
     table = subsets(eligible.shape[-1], blocks)
     return np.asarray(~((~eligible).astype(np.float32) @ table.T.astype(np.float32)).astype(bool))
 
 
-def subset_numbers(selected: Bools, blocks: int) -> Ints:
+def subset_numbers(selected: BoolArray, blocks: int) -> IntArray:
     """Number (...,) of each subset (..., U) of at most `blocks` users."""
     codes, order = _codes(selected.shape[-1], blocks)
     wanted = selected @ (1 << np.arange(selected.shape[-1], dtype=np.int64))
@@ -57,7 +57,7 @@ def subset_numbers(selected: Bools, blocks: int) -> Ints:
 
 
 @lru_cache(maxsize=8)
-def _codes(users: int, blocks: int) -> tuple[Ints, Ints]:
+def _codes(users: int, blocks: int) -> tuple[IntArray, IntArray]:
     """Subsets as sorted binary numbers, and the number of each."""
     codes = subsets(users, blocks) @ (1 << np.arange(users, dtype=np.int64))
     order = np.argsort(codes)

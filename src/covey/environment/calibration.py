@@ -15,16 +15,17 @@ from typing import Any, Self
 import numpy as np
 from scipy.optimize import lsq_linear
 
-from covey.association import Observation, Policy, coverage, greedy, random
+from covey.arrays import BoolArray, FloatArray, IntArray
+from covey.association import Policy, coverage, greedy, random
 from covey.data import data_root
-from covey.environment.site import Bools, Floats, Ints
 from covey.environment.surrogate import Constants, composition, learn, recursion
 from covey.errors import ScenarioError
+from covey.files import write_atomically
+from covey.network import Observation
 from covey.scenario import Scenario
 from covey.scenario.load import scenario_from_dict
 from covey.seeding import generator
 from covey.simulation import Simulation
-from covey.simulation.storage import write_atomically
 
 #: Calibrations of the presets, shipped with covey.
 SHIPPED = Path(__file__).parent / "calibrations"
@@ -50,12 +51,12 @@ class Trace:
 
     seed: int
     weights: int
-    samples: Ints
-    groups: Ints
-    identities: Ints
-    served: Bools
-    noise_std: Floats
-    losses: Floats
+    samples: IntArray
+    groups: IntArray
+    identities: IntArray
+    served: BoolArray
+    noise_std: FloatArray
+    losses: FloatArray
 
 
 @dataclass(frozen=True)
@@ -135,9 +136,14 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
     }
     # Options that are off are left out, so that calibrations from before they existed keep their hash.
     clustering = scenario.clustering.model_dump(mode="json")
-    for option in ("announce_every", "announce_rounds"):
-        if getattr(scenario.clustering, option) == type(scenario.clustering).model_fields[option].default:
-            del clustering[option]
+    for section, values, options in (
+        (scenario.clustering, clustering, ("announce_every", "announce_rounds")),
+        (scenario.data, data, ("over_time",)),
+        (scenario.training, training, ("local", "aggregation")),
+    ):
+        for option in options:
+            if values[option] == type(section).model_fields[option].default:
+                del values[option]
     if scenario.privacy.identity != "raw":
         privacy |= {name: getattr(scenario.privacy, name) for name in ("identity", "identity_rho", "loss_bound")}
     if scenario.security.mode != "none":
@@ -232,7 +238,7 @@ def policy_of_run(index: int) -> Policy:
     return (exploring, greedy, coverage)[index % 3]
 
 
-def exploring(observation: Observation, rng: np.random.Generator) -> Bools:
+def exploring(observation: Observation, rng: np.random.Generator) -> BoolArray:
     """A random valid selection of which a random share is kept, so that runs show what serving few or many does."""
     selected = random(observation, rng)
     return selected & (rng.random(selected.shape[1]) < rng.uniform(0.1, 1.0))
@@ -257,7 +263,7 @@ def _play(values: dict[str, Any], seed: int, index: int) -> Trace:
     )
 
 
-def _all_losses(simulation: Simulation) -> Floats:
+def _all_losses(simulation: Simulation) -> FloatArray:
     """(U, K): every user's mean loss on every model, over all its samples."""
     engine, state = simulation.world.engine, simulation.state
     engine.publish(state.models, state.movements)
@@ -282,13 +288,13 @@ def fit(scenario: Scenario, traces: Sequence[Trace]) -> Calibration:
     )
 
 
-def _by_group(trace: Trace, tasks: int) -> Floats:
+def _by_group(trace: Trace, tasks: int) -> FloatArray:
     """(T + 1, G, K): sample-weighted mean loss of every true group on every model."""
     member = (trace.groups == np.arange(tasks)[:, None]) * trace.samples.astype(np.float64)
     return np.asarray(np.einsum("gu,tuk->tgk", member, trace.losses) / member.sum(axis=1)[None, :, None])
 
 
-def _changes(trace: Trace, tasks: int) -> Floats:
+def _changes(trace: Trace, tasks: int) -> FloatArray:
     """Rows (loss before, change, wrong share, missing share, noise) of every group on every model trained."""
     losses = _by_group(trace, tasks)
     rounds, shape = len(trace.identities), trace.identities.shape
@@ -384,7 +390,7 @@ def _error(constants: Constants, fitted: Sequence[Trace], kept_out: Sequence[Tra
     )
 
 
-def _replay(constants: Constants, trace: Trace, tasks: int) -> tuple[Floats, Floats]:
+def _replay(constants: Constants, trace: Trace, tasks: int) -> tuple[FloatArray, FloatArray]:
     """(T,) mean loss of all users on their tasks' models, real and as the surrogate predicts it from the first losses,
     the identities and the served users of the run."""
     losses = _by_group(trace, tasks)[:1]

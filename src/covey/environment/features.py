@@ -13,9 +13,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.allocation.arrays import dense
+from covey.arrays import FloatArray, IntArray, dense
 from covey.compiled import compiled
-from covey.environment.site import Floats, Ints, Site, View
+from covey.network import Observation
 
 FeatureSet = Literal["full", "paper"]
 Features = NDArray[np.float32]
@@ -44,19 +44,21 @@ def feature_names(kind: FeatureSet, tasks: int) -> tuple[str, ...]:
     return FULL if kind == "full" else (*(f"task_{k}" for k in range(tasks)), "distance")
 
 
-def features(view: View, site: Site, kind: FeatureSet = "full") -> Features:
-    """(N, B, U, F): what each station knows of each user."""
-    return paper_features(view, site) if kind == "paper" else full_features(view, site)
+def features(observation: Observation, kind: FeatureSet = "full") -> Features:
+    """(..., B, U, F): what each station knows of each user."""
+    batch = observation.as_batch()
+    found = paper_features(batch) if kind == "paper" else full_features(batch)
+    return found.reshape(*observation.leading, *found.shape[1:])
 
 
-def paper_features(view: View, site: Site) -> Features:
+def paper_features(seen: Observation) -> Features:
     """(N, B, U, K + 1): announced task one-hot, and the station's distance over the area's diagonal."""
-    identities, distances_m = dense(view.identities, np.int64), dense(view.distances_m, np.float64)
-    return _paper_features(identities, distances_m, site.tasks, site.diagonal_m)
+    identities, distances_m = dense(seen.identities, np.int64), dense(seen.distances_m, np.float64)
+    return _paper_features(identities, distances_m, seen.limits.tasks, seen.limits.diagonal_m)
 
 
 @compiled
-def _paper_features(identities: Ints, distances_m: Floats, tasks: int, diagonal_m: float) -> Features:
+def _paper_features(identities: IntArray, distances_m: FloatArray, tasks: int, diagonal_m: float) -> Features:
     networks, users, stations = distances_m.shape
     if identities.shape != (networks, users):
         raise ValueError("identities and distances do not fit together; they must be (N, U) and (N, U, B)")
@@ -70,37 +72,37 @@ def _paper_features(identities: Ints, distances_m: Floats, tasks: int, diagonal_
     return table
 
 
-def full_features(view: View, site: Site) -> Features:
+def full_features(seen: Observation) -> Features:
     """(N, B, U, len(FULL)): see `FULL`."""
-    count, users = view.identities.shape
-    tasks, stations = site.tasks, site.stations
+    (count, users), limits = seen.identities.shape, seen.limits
+    tasks, stations = limits.tasks, limits.stations
     shape = (count, stations, users)
-    distance = view.distances_m.transpose(0, 2, 1)
-    snr = site.power_w * view.gains.transpose(0, 2, 1) / (site.noise_w * site.min_sinr)
+    distance = seen.distances_m.transpose(0, 2, 1)
+    snr = seen.power_w * seen.gains.transpose(0, 2, 1) / (seen.noise_w * seen.min_sinr)
     # Users that sit out are ranked apart and stand in nobody's way.
-    task = np.where(view.available, view.identities, tasks)
-    members, held = _by_task(view, tasks)
+    task = np.where(seen.available, seen.identities, tasks)
+    members, held = _by_task(seen, tasks)
     announced = (members > 0).sum(axis=1)
-    able = site.capable[:, view.identities].transpose(1, 0, 2)
-    order = view.turns(site)
-    before = (order[None, :] < order[:, None]).astype(np.int64) @ site.capable.astype(np.int64)  # (B, K)
+    able = limits.capable[:, seen.identities].transpose(1, 0, 2)
+    order = seen.turns
+    before = (order[None, :] < order[:, None]).astype(np.int64) @ limits.capable.astype(np.int64)  # (B, K)
     columns = {
         "able": able,
-        "distance": distance / site.diagonal_m,
+        "distance": distance / limits.diagonal_m,
         "margin": np.log10(np.maximum(snr, 1e-12)) / 2.0,
-        "samples": (view.samples / view.samples.mean(axis=1, keepdims=True))[:, None, :],
-        "largest": (1.0 / (1.0 + _rank(-view.samples.astype(np.float64), task)))[:, None, :],
+        "samples": (seen.samples / seen.samples.mean(axis=1, keepdims=True))[:, None, :],
+        "largest": (1.0 / (1.0 + _rank(-seen.samples.astype(np.float64), task)))[:, None, :],
         "closest": 1.0 / (1.0 + _rank(distance, np.broadcast_to(task[:, None], shape))),
-        "task_users": np.take_along_axis(members, view.identities, axis=1)[:, None, :] * (tasks / users),
+        "task_users": np.take_along_axis(members, seen.identities, axis=1)[:, None, :] * (tasks / users),
         "task_samples": (
-            np.take_along_axis(held, view.identities, axis=1) * tasks / view.samples.sum(axis=1, keepdims=True)
+            np.take_along_axis(held, seen.identities, axis=1) * tasks / seen.samples.sum(axis=1, keepdims=True)
         )[:, None, :],
-        "turn": 1.0 / (1.0 + before[:, view.identities].transpose(1, 0, 2)),
-        "choices": (site.capable.sum(axis=0)[view.identities] / stations)[:, None, :],
-        "slots": np.minimum(site.downlink_slots / np.maximum(announced, 1), 4.0)[:, None, None],
-        "left": np.array(1.0 - view.round / site.rounds),
-        "kept": view.kept[:, None, :],
-        "first_round": np.array(float(view.round == 0)),
+        "turn": 1.0 / (1.0 + before[:, seen.identities].transpose(1, 0, 2)),
+        "choices": (limits.capable.sum(axis=0)[seen.identities] / stations)[:, None, :],
+        "slots": np.minimum(seen.downlink_slots / np.maximum(announced, 1), 4.0)[:, None, None],
+        "left": np.array(1.0 - seen.round / limits.rounds),
+        "kept": seen.kept[:, None, :],
+        "first_round": np.array(float(seen.round == 0)),
     }
     table = np.empty((*shape, len(FULL)), dtype=np.float32)
     for index, name in enumerate(FULL):
@@ -108,26 +110,26 @@ def full_features(view: View, site: Site) -> Features:
     return table
 
 
-def state_vector(view: View, site: Site) -> Features:
-    """(N, U K + U B + 1): identities one-hot, all distances over the diagonal, and the share of rounds played."""
-    count = len(view.identities)
-    one_hot = (view.identities[..., None] == np.arange(site.tasks)).reshape(count, -1)
-    distance = (view.distances_m / site.diagonal_m).reshape(count, -1)
-    played = np.full((count, 1), view.round / site.rounds)
-    return np.concatenate([one_hot, distance, played], axis=1).astype(np.float32)
+def state_vector(observation: Observation) -> Features:
+    """(..., U K + U B + 1): identities one-hot, all distances over the diagonal, and the share of rounds played."""
+    leading, limits = observation.leading, observation.limits
+    one_hot = (observation.identities[..., None] == np.arange(limits.tasks)).reshape(*leading, -1)
+    distance = (observation.distances_m / limits.diagonal_m).reshape(*leading, -1)
+    played = np.full((*leading, 1), observation.round / limits.rounds)
+    return np.concatenate([one_hot, distance, played], axis=-1).astype(np.float32)
 
 
-def _by_task(view: View, tasks: int) -> tuple[Floats, Floats]:
+def _by_task(seen: Observation, tasks: int) -> tuple[FloatArray, FloatArray]:
     """(N, K) users and samples of every announced task."""
-    count = len(view.identities)
-    index = (view.identities + tasks * np.arange(count)[:, None]).ravel()
+    count = len(seen.identities)
+    index = (seen.identities + tasks * np.arange(count)[:, None]).ravel()
     size = count * tasks
-    members = np.bincount(index, weights=view.available.ravel(), minlength=size).reshape(count, tasks)
-    held = np.bincount(index, weights=(view.samples * view.available).ravel(), minlength=size).reshape(count, tasks)
+    members = np.bincount(index, weights=seen.available.ravel(), minlength=size).reshape(count, tasks)
+    held = np.bincount(index, weights=(seen.samples * seen.available).ravel(), minlength=size).reshape(count, tasks)
     return members.astype(np.float64), held.astype(np.float64)
 
 
-def _rank(value: Floats, task: Ints) -> Ints:
+def _rank(value: FloatArray, task: IntArray) -> IntArray:
     """Rank of each user among those of its task along the last axis, by ascending value; ties by number."""
     order = np.lexsort((value, task), axis=-1)
     task_in_order = np.take_along_axis(task, order, axis=-1)

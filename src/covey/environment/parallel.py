@@ -11,16 +11,16 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 from pettingzoo import ParallelEnv
 
-from covey.allocation import VIOLATION_KINDS
+from covey.arrays import BoolArray
 from covey.association import validated_selection
 from covey.environment.actions import allowed, subsets
 from covey.environment.calibration import Calibration, calibration_for
 from covey.environment.features import Features, FeatureSet, feature_names, features, state_vector
-from covey.environment.real import RealRounds
+from covey.environment.real_rounds import RealRounds
 from covey.environment.reward import Outcome, Penalty, Rewards, rewards
-from covey.environment.rounds import Rounds, SurrogateRounds
-from covey.environment.site import Bools, Site
+from covey.environment.surrogate_rounds import Rounds, SurrogateRounds
 from covey.errors import PolicyError, ScenarioError
+from covey.network import VIOLATION_KINDS, NetworkLimits
 from covey.scenario import Scenario, load_scenario
 from covey.seeding import generator
 
@@ -133,19 +133,19 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
         self.render_mode = render_mode
         self._binary, self._mask_in_obs = actions == "binary", mask_in == "obs"
         self._penalty, self._features = penalty, features
-        site = rounds.site
-        self.possible_agents = [f"bs_{b}" for b in range(site.stations)]
+        limits = rounds.limits
+        self.possible_agents = [f"bs_{b}" for b in range(limits.stations)]
         self.agents: list[str] = []
-        self._low, self._high = _bounds(features, site)
+        self._low, self._high = _bounds(features, limits)
         seen: spaces.Space[Any] = spaces.Box(self._low, self._high, dtype=np.float32)
-        choices = site.users if self._binary else len(subsets(site.users, site.blocks))
+        choices = limits.users if self._binary else len(subsets(limits.users, limits.radio.blocks))
         chosen: spaces.Space[Any] = spaces.MultiBinary(choices) if self._binary else spaces.Discrete(choices)
         if self._mask_in_obs:
             seen = spaces.Dict({"observations": seen, "action_mask": spaces.Box(0, 1, (choices,), dtype=np.int8)})
         # Each agent has its own objects, so that seeding one agent's space leaves the others alone.
         self.observation_spaces = {agent: deepcopy(seen) for agent in self.possible_agents}
         self.action_spaces = {agent: deepcopy(chosen) for agent in self.possible_agents}
-        states = site.users * (site.tasks + site.stations) + 1
+        states = limits.users * (limits.tasks + limits.stations) + 1
         self.state_space = spaces.Box(0.0, 1.0, (states,), dtype=np.float32)
         self._seed: int | None = None
         self._drawn = 0
@@ -188,7 +188,7 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
         missing = [agent for agent in self.agents if agent not in actions]
         if missing:
             raise PolicyError(f"there is no action for {', '.join(missing)}; give one for every agent in env.agents")
-        selected, samples = self._selection(actions), self.rounds.view.samples
+        selected, samples = self._selection(actions), self.rounds.observation.samples
         if self._camera is not None:
             self._camera.aim()
         outcome = self.rounds.step(selected[None])
@@ -205,7 +205,7 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
 
     def state(self) -> Features:
         """(U K + U B + 1,) float32: announced tasks one-hot, all distances, the share of rounds played."""
-        return np.asarray(state_vector(self.rounds.view, self.rounds.site)[0].clip(0.0, 1.0))
+        return np.asarray(state_vector(self.rounds.observation)[0].clip(0.0, 1.0))
 
     def render(self) -> NDArray[np.uint8] | None:
         """The map of the round just played, or of the start: (H, W, 3) pixels, or None in `human` mode."""
@@ -240,12 +240,12 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
             self._seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         return self._seed
 
-    def _selection(self, actions: dict[str, Any]) -> Bools:
+    def _selection(self, actions: dict[str, Any]) -> BoolArray:
         """(B, U): the users that the agents' actions select."""
-        site = self.rounds.site
+        limits = self.rounds.limits
         if self._binary:
-            return validated_selection([actions[agent] for agent in self.agents], site.users, site.stations)
-        table = subsets(site.users, site.blocks)
+            return validated_selection([actions[agent] for agent in self.agents], limits.users, limits.stations)
+        table = subsets(limits.users, limits.radio.blocks)
         try:
             numbers = [operator.index(actions[agent]) for agent in self.agents]
         except TypeError:
@@ -259,11 +259,11 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
         self, numbers: dict[str, float], station_violations: NDArray[np.float64]
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Observations and infos of all agents."""
-        view, site = self.rounds.view, self.rounds.site
-        seen = features(view, site, self._features)[0].reshape(site.stations, -1)
+        observation, limits = self.rounds.observation[0], self.rounds.limits
+        seen = features(observation, self._features).reshape(limits.stations, -1)
         seen = np.minimum(np.maximum(seen, self._low), self._high)
-        eligible = view.eligible(site)[0]
-        masks: ActionMask = (eligible if self._binary else allowed(eligible, site.blocks)).astype(np.int8)
+        eligible = observation.eligible
+        masks: ActionMask = (eligible if self._binary else allowed(eligible, limits.radio.blocks)).astype(np.int8)
         observations: dict[str, Any] = {}
         infos: dict[str, dict[str, Any]] = {}
         for b, agent in enumerate(self.possible_agents):
@@ -292,17 +292,17 @@ def _numbers(outcome: Outcome, gained: Rewards) -> dict[str, float]:
     return {name: float(value[0]) for name, value in values.items()} | kinds
 
 
-def _bounds(kind: FeatureSet, site: Site) -> tuple[Features, Features]:
+def _bounds(kind: FeatureSet, limits: NetworkLimits) -> tuple[Features, Features]:
     """Smallest and largest value of every feature of every user, (U F,) each; 0 and 1 but for a few of `full`."""
     other = {
         "margin": (-6.0, 6.0),
-        "samples": (0.0, site.users),
-        "task_users": (0.0, site.tasks),
-        "task_samples": (0.0, site.tasks),
+        "samples": (0.0, limits.users),
+        "task_users": (0.0, limits.tasks),
+        "task_samples": (0.0, limits.tasks),
         "slots": (0.0, 4.0),
     }
-    ranges = np.array([other.get(name, (0.0, 1.0)) for name in feature_names(kind, site.tasks)], dtype=np.float32)
-    return np.tile(ranges[:, 0], site.users), np.tile(ranges[:, 1], site.users)
+    ranges = np.array([other.get(name, (0.0, 1.0)) for name in feature_names(kind, limits.tasks)], dtype=np.float32)
+    return np.tile(ranges[:, 0], limits.users), np.tile(ranges[:, 1], limits.users)
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -15,10 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
+from covey.arrays import FloatArray, IntArray
 from covey.environment.reward import Outcome, Penalty, rewards
-from covey.environment.rounds import Rounds
-from covey.environment.site import Floats, Ints, Site, View
+from covey.environment.surrogate_rounds import Rounds
 from covey.errors import ScenarioError
+from covey.network import NetworkLimits, Observation
 
 #: Okabe and Ito's colours that stay apart under colour blindness; markers differ as well.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")
@@ -34,14 +35,14 @@ _MAP_IN, _LEGEND_IN, _MARGINS_IN = 5.4, 1.7, (0.75, 0.15, 0.5, 0.65)
 class Moment:
     """N networks when their stations choose: what they see, stations (N, B, 2) and users (N, U, 2) in metres."""
 
-    view: View
-    stations_m: Floats
-    users_m: Floats
+    observation: Observation
+    stations_m: FloatArray
+    users_m: FloatArray
 
 
 def moment(rounds: Rounds) -> Moment:
     """The present moment; kept from before a step, it lets `draw` show the round that the step played."""
-    return Moment(rounds.view, *rounds.positions_m)
+    return Moment(rounds.observation, *rounds.positions_m)
 
 
 def draw(
@@ -58,22 +59,22 @@ def draw(
     where they are after the round. The reward in the title is that of `outcome` under this `penalty`.
     """
     at = before or moment(rounds)
-    played = at.view.round + (0 if outcome is not None and before is None else 1)
-    title, facts = f"Round {played} of {rounds.site.rounds}", "before the stations choose"
-    users = rounds.site.users
+    played = at.observation.round + (0 if outcome is not None and before is None else 1)
+    title, facts = f"Round {played} of {rounds.limits.rounds}", "before the stations choose"
+    users = rounds.limits.users
     station, wrong = np.full(users, -1), np.zeros(users, dtype=bool)
     if outcome is not None:
         station, wrong = outcome.station[index], outcome.violators[index]
-        reward = rewards(outcome, at.view.samples, rounds.scenario.reward, penalty).team[index]
+        reward = rewards(outcome, at.observation.samples, rounds.scenario.reward, penalty).team[index]
         title += f", reward {reward:,.1f}"
         facts = f"{int((station >= 0).sum())} of {users} users served, {int(wrong.sum())} broke a rule"
     elif rounds.done and before is None:
-        title, facts = f"After round {rounds.site.rounds}", "the episode is over"
+        title, facts = f"After round {rounds.limits.rounds}", "the episode is over"
     with mpl.rc_context({"font.family": "DejaVu Sans", "font.size": 9.0, "axes.titlesize": 10.0}):
         figure, axes = _empty_map(rounds)
-        identities, stations_m, users_m = at.view.identities[index], at.stations_m[index], at.users_m[index]
-        _draw_links(axes, stations_m, users_m, identities, station, rounds.site.tasks)
-        _draw_users(axes, users_m, identities, station >= 0, wrong, rounds.site.tasks)
+        identities, stations_m, users_m = at.observation.identities[index], at.stations_m[index], at.users_m[index]
+        _draw_links(axes, stations_m, users_m, identities, station, rounds.limits.tasks)
+        _draw_users(axes, users_m, identities, station >= 0, wrong, rounds.limits.tasks)
         _draw_stations(axes, stations_m)
         axes.set_title(title, loc="left", weight="bold", pad=18)
         axes.annotate(facts, (0, 1), (0, 5), xycoords="axes fraction", textcoords="offset points", color=_MUTED)
@@ -175,7 +176,7 @@ def _empty_map(rounds: Rounds) -> tuple[Figure, Axes]:
     width_m, height_m = rounds.scenario.network.area_m
     inch = _MAP_IN / max(width_m, height_m)
     left, right, bottom, top = _MARGINS_IN
-    legend = _legend(rounds.site)
+    legend = _legend(rounds.limits)
     # A flat area is still as high as the legend beside it.
     size = (width_m * inch, max(height_m * inch, 0.21 * len(legend)))
     total = (left + size[0] + right + _LEGEND_IN, bottom + size[1] + top)
@@ -202,7 +203,9 @@ def _style(tasks: int) -> list[tuple[str, str]]:
     return [(colours[task], _MARKERS[task % len(_MARKERS)]) for task in range(tasks)]
 
 
-def _draw_links(axes: Axes, stations_m: Floats, users_m: Floats, identities: Ints, station: Ints, tasks: int) -> None:
+def _draw_links(
+    axes: Axes, stations_m: FloatArray, users_m: FloatArray, identities: IntArray, station: IntArray, tasks: int
+) -> None:
     served = np.flatnonzero(station >= 0)
     style = _style(tasks)
     axes.add_collection(
@@ -218,8 +221,8 @@ def _draw_links(axes: Axes, stations_m: Floats, users_m: Floats, identities: Int
 
 def _draw_users(
     axes: Axes,
-    users_m: Floats,
-    identities: Ints,
+    users_m: FloatArray,
+    identities: IntArray,
     served: NDArray[np.bool_],
     wrong: NDArray[np.bool_],
     tasks: int,
@@ -250,7 +253,7 @@ def _draw_users(
             )
 
 
-def _draw_stations(axes: Axes, stations_m: Floats) -> None:
+def _draw_stations(axes: Axes, stations_m: FloatArray) -> None:
     axes.scatter(
         stations_m[:, 0], stations_m[:, 1], s=240, marker="^", color="black", edgecolors="white", linewidths=1.0,
         zorder=2, clip_on=False,
@@ -262,17 +265,17 @@ def _draw_stations(axes: Axes, stations_m: Floats) -> None:
         )  # fmt: skip
 
 
-def _legend(site: Site) -> list[Line2D]:
+def _legend(limits: NetworkLimits) -> list[Line2D]:
     def mark(label: str, marker: str, face: str, edge: str) -> Line2D:
         return Line2D(
             [], [], linestyle="none", marker=marker, markersize=7.5, markerfacecolor=face, markeredgecolor=edge,
             label=label,
         )  # fmt: skip
 
-    style = _style(site.tasks)
+    style = _style(limits.tasks)
     handles = [mark(f"task {k}", marker, colour, "black") for k, (colour, marker) in enumerate(style[:_LISTED])]
     handles += [mark("not served", "o", "white", _MUTED), mark("broke a rule", "x", _ALARM, _ALARM)]
-    for b, can in enumerate(site.capable[:_LISTED]):
+    for b, can in enumerate(limits.capable[:_LISTED]):
         tasks = np.flatnonzero(can)
         named = ", ".join(map(str, tasks)) if len(tasks) <= 5 else f"{tasks[0]} ... {tasks[-1]}"
         handles.append(mark(f"bs_{b}: {named}", "^", "black", "black"))

@@ -8,9 +8,8 @@ from typing import Literal
 
 import numpy as np
 
-from covey.allocation.arrays import dense
+from covey.arrays import BoolArray, FloatArray, IntArray, dense
 from covey.compiled import compiled
-from covey.environment.site import Bools, Floats, Ints
 from covey.scenario.schema import Reward
 
 Penalty = Literal["progressive", "fixed"]
@@ -28,19 +27,19 @@ class Outcome:
     mean loss of each user on its task's model before and after the round; leakage: (N, U) 1 / (X_i std_i)^2.
     """
 
-    station: Ints
-    block: Ints
-    active: Bools
-    violators: Bools
-    kinds: Mapping[str, Bools]
-    station_violations: Floats
-    noise_std: Floats
-    loss_before: Floats
-    loss: Floats
-    leakage: Floats
+    station: IntArray
+    block: IntArray
+    active: BoolArray
+    violators: BoolArray
+    kinds: Mapping[str, BoolArray]
+    station_violations: FloatArray
+    noise_std: FloatArray
+    loss_before: FloatArray
+    loss: FloatArray
+    leakage: FloatArray
 
     @property
-    def served(self) -> Ints:
+    def served(self) -> IntArray:
         """Served users of each network, (N,)."""
         return np.asarray((self.station >= 0).sum(axis=1))
 
@@ -54,18 +53,18 @@ class Rewards:
     violators: (N,); station_violations: (N, B).
     """
 
-    team: Floats
-    without_penalty: Floats
-    penalty: Floats
-    stations: Floats
-    cost_before: Floats
-    cost: Floats
-    leakage_cost: Floats
-    violators: Floats
-    station_violations: Floats
+    team: FloatArray
+    without_penalty: FloatArray
+    penalty: FloatArray
+    stations: FloatArray
+    cost_before: FloatArray
+    cost: FloatArray
+    leakage_cost: FloatArray
+    violators: FloatArray
+    station_violations: FloatArray
 
 
-def rewards(outcome: Outcome, samples: Ints, weights: Reward, penalty: Penalty = "progressive") -> Rewards:
+def rewards(outcome: Outcome, samples: IntArray, weights: Reward, penalty: Penalty = "progressive") -> Rewards:
     """The rewards of a round; samples: (N, U).
 
     The team reward is Eq. (27) on the models after aggregation (errata E7). A station's share holds the losses and
@@ -106,15 +105,15 @@ def rewards(outcome: Outcome, samples: Ints, weights: Reward, penalty: Penalty =
 
 @compiled
 def _parts(
-    samples: Floats,
-    loss_before: Floats,
-    loss: Floats,
-    leakage: Floats,
-    station: Ints,
-    violators: Bools,
+    samples: FloatArray,
+    loss_before: FloatArray,
+    loss: FloatArray,
+    leakage: FloatArray,
+    station: IntArray,
+    violators: BoolArray,
     stations: int,
     leakage_weight: float,
-) -> tuple[Floats, Bools, Floats]:
+) -> tuple[FloatArray, BoolArray, FloatArray]:
     """What rewards are summed from, (5, N, U); who is served by whom, (N, B, U); the number of violators, (N,).
 
     Every user's losses before the round, not yet per user; its losses and priced leakage, per user; these two
@@ -140,7 +139,9 @@ def _parts(
 
 
 @compiled
-def _shares(taken: Floats, nobody: Floats, size: Floats, violations: Floats, violators: Floats) -> Floats:
+def _shares(
+    taken: FloatArray, nobody: FloatArray, size: FloatArray, violations: FloatArray, violators: FloatArray
+) -> FloatArray:
     """The stations' shares (N, B), from the losses and leakage that each took on and its violations, (N, B), and
     from the losses of users that nobody served, the penalty and the violators, (N,)."""
     networks, stations = taken.shape
@@ -152,7 +153,7 @@ def _shares(taken: Floats, nobody: Floats, size: Floats, violations: Floats, vio
     return shares
 
 
-def penalty_of(violators: Floats, unit: float, penalty: Penalty) -> Floats:
+def penalty_of(violators: FloatArray, unit: float, penalty: Penalty) -> FloatArray:
     """The penalty of so many violating users: unit x M^2, or a fixed 5 units as soon as there is one."""
     if penalty == "progressive":
         return np.asarray(unit * violators**2)

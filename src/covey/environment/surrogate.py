@@ -22,9 +22,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from covey.allocation.arrays import dense
+from covey.arrays import BoolArray, FloatArray, IntArray, dense
 from covey.compiled import compiled
-from covey.environment.site import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,13 @@ class Constants:
         return cls(**values | lists)
 
 
-def announced(losses: Floats, groups: Ints, offsets: Floats) -> Ints:
+def announced(losses: FloatArray, groups: IntArray, offsets: FloatArray) -> IntArray:
     """(N, U): the task whose model fits each user best; losses: (N, G, K), groups: (N, U), offsets: (N, U, K)."""
     return _announced(dense(losses, np.float64), dense(groups, np.int64), dense(offsets, np.float64))
 
 
 @compiled
-def _announced(losses: Floats, groups: Ints, offsets: Floats) -> Ints:
+def _announced(losses: FloatArray, groups: IntArray, offsets: FloatArray) -> IntArray:
     networks, users, tasks = offsets.shape
     if groups.shape != (networks, users) or losses.shape[0] != networks or losses.shape[2] != tasks:
         raise ValueError("losses, groups and offsets do not fit together; they must be (N, G, K), (N, U) and (N, U, K)")
@@ -84,13 +83,13 @@ def _announced(losses: Floats, groups: Ints, offsets: Floats) -> Ints:
     return found
 
 
-def own_losses(losses: Floats, groups: Ints, tasks: Ints) -> Floats:
+def own_losses(losses: FloatArray, groups: IntArray, tasks: IntArray) -> FloatArray:
     """(N, U): the loss of each user on the model of its task; losses: (N, G, K), groups, tasks: (N, U)."""
     return _own_losses(dense(losses, np.float64), dense(groups, np.int64), dense(tasks, np.int64))
 
 
 @compiled
-def _own_losses(losses: Floats, groups: Ints, tasks: Ints) -> Floats:
+def _own_losses(losses: FloatArray, groups: IntArray, tasks: IntArray) -> FloatArray:
     networks, users = groups.shape
     if tasks.shape != groups.shape or len(losses) != networks:
         raise ValueError("losses, groups and tasks do not fit together; they must be (N, G, K), (N, U) and (N, U)")
@@ -103,7 +102,9 @@ def _own_losses(losses: Floats, groups: Ints, tasks: Ints) -> Floats:
     return found
 
 
-def recursion(constants: Constants, losses: Floats, wrong: Floats, missing: Floats, noise: Floats) -> Floats:
+def recursion(
+    constants: Constants, losses: FloatArray, wrong: FloatArray, missing: FloatArray, noise: FloatArray
+) -> FloatArray:
     """Losses after one served round; all arrays have the same shape, `noise` is sum std^2 / N^2 over served users."""
     own = np.interp(losses, constants.knots, constants.own)
     weights = (*constants.other, *constants.mixed, constants.missing, constants.noise)
@@ -121,14 +122,14 @@ def recursion(constants: Constants, losses: Floats, wrong: Floats, missing: Floa
 
 @compiled
 def _recursion(
-    losses: Floats,
-    own: Floats,
-    wrong: Floats,
-    missing: Floats,
-    noise: Floats,
+    losses: FloatArray,
+    own: FloatArray,
+    wrong: FloatArray,
+    missing: FloatArray,
+    noise: FloatArray,
     weights: tuple[float, ...],
     limits: tuple[float, float],
-) -> Floats:
+) -> FloatArray:
     """`recursion` in one pass, from what the own samples change; all arrays: (M,)."""
     other, other_slope, mixed, mixed_slope, missing_weight, noise_weight = weights
     after = np.empty(len(losses))
@@ -142,13 +143,13 @@ def _recursion(
 
 def learn(
     constants: Constants,
-    losses: Floats,
-    groups: Ints,
-    identities: Ints,
-    samples: Ints,
-    served: Bools,
-    noise_std: Floats,
-) -> Floats:
+    losses: FloatArray,
+    groups: IntArray,
+    identities: IntArray,
+    samples: IntArray,
+    served: BoolArray,
+    noise_std: FloatArray,
+) -> FloatArray:
     """Losses (N, G, K) of the true groups on all models after a round, from those before.
 
     groups, identities, samples, served, noise_std: (N, U).
@@ -159,8 +160,8 @@ def learn(
 
 
 def composition(
-    groups: Ints, identities: Ints, samples: Ints, served: Bools, noise_std: Floats, tasks: int
-) -> tuple[Floats, Floats, Floats, Bools]:
+    groups: IntArray, identities: IntArray, samples: IntArray, served: BoolArray, noise_std: FloatArray, tasks: int
+) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
     """What trained every model, seen from every group, (N, G, K) each: the share of other groups, the share of the
     group's own samples that is missing, the noise of the mean update, and whether anybody trained it at all."""
     joined, total, wrong, lacking, trained = _shares(
@@ -172,8 +173,8 @@ def composition(
 
 @compiled
 def _shares(
-    groups: Ints, identities: Ints, samples: Floats, served: Bools, tasks: int
-) -> tuple[Floats, Floats, Floats, Floats, Bools]:
+    groups: IntArray, identities: IntArray, samples: FloatArray, served: BoolArray, tasks: int
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, BoolArray]:
     """Who joined, (N, K, U) of 0 and 1, the samples that joined, (N, K), and the answers of `composition` but noise."""
     networks, users = groups.shape
     if not groups.shape == identities.shape == samples.shape == served.shape:
@@ -205,7 +206,7 @@ def _shares(
 
 
 @compiled
-def _per_sample(noise: Floats, total: Floats) -> Floats:
+def _per_sample(noise: FloatArray, total: FloatArray) -> FloatArray:
     """(N, G, K) noise of the mean update, the same for all groups, from its sum (N, K, 1) and the samples (N, K)."""
     networks, tasks = total.shape
     mean = np.zeros((networks, tasks, tasks))

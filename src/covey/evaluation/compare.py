@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.association import ExactPolicy, Policy, get_policy
+from covey.association import ExactPolicy, Policy, get_policy, quick_policies
 from covey.environment import Calibration, Learning, calibration_for
 from covey.errors import PolicyError
-from covey.evaluation.pieces import Piece, Played, play_pieces
+from covey.evaluation.episodes import EpisodeJob, EpisodeResult, play_jobs
 from covey.evaluation.statistics import Estimate, interquartile_mean, mean_interval
-from covey.learners.policy import LearnedPolicy
-from covey.pools import Pool
+from covey.jobs import Pool, Store
 from covey.scenario import Scenario
 
 Floats = NDArray[np.float64]
-
-#: Users up to which the exact policy is compared by default.
-_EXACT_USERS = 16
 
 
 @dataclass(frozen=True)
@@ -107,17 +102,9 @@ def _summary(result: Result) -> dict[str, Any]:
     }
 
 
-def default_policies(scenario: Scenario, learned: LearnedPolicy | None = None) -> dict[str, Policy]:
-    """The references by name, the exact one only where it is quick, and a learned policy alone and guarded."""
-    names = ["random", "nearest", "coverage", "greedy", "local_search"]
-    if scenario.network.users <= _EXACT_USERS:
-        names.append("exact")
-    policies: dict[str, Policy] = {name: get_policy(name) for name in names}
-    if learned is not None:
-        name = learned.settings.algorithm
-        policies[f"{name}_alone"] = learned.with_way("alone")
-        policies[name] = learned.with_way("guarded")
-    return policies
+def default_policies(scenario: Scenario) -> dict[str, Policy]:
+    """All registered policies that are quick in this scenario, by name."""
+    return {name: get_policy(name) for name in quick_policies(scenario.network.users)}
 
 
 def compare(
@@ -130,13 +117,13 @@ def compare(
     on_layout: Callable[[str, int], None] | None = None,
     together: int = 64,
     pool: Pool | None = None,
-    kept: Path | None = None,
+    kept: Store | None = None,
 ) -> Comparison:
     """Every policy on every layout (one per seed).
 
     `on_layout(policy, layouts done)` reports progress. `pool` computes pieces (a policy on up to `together` layouts of
-    the surrogate, on one layout of real rounds) at once; nothing but times depends on it. `kept` is a folder for
-    finished pieces, which are not computed again.
+    the surrogate, on one layout of real rounds) at once; nothing but times depends on it. `kept` is a store
+    for finished pieces, which are not computed again while scenario, policy and versions are the same.
     """
     if not seeds:
         raise PolicyError("there are no layouts to compare on; give at least one seed")
@@ -145,12 +132,12 @@ def compare(
         calibration = calibration_for(scenario)
     groups = [tuple(seeds[start : start + count]) for start in range(0, len(seeds), count)]
     pieces = [
-        Piece(name, policy, group, scenario, learning, calibration, count)
+        EpisodeJob(name, policy, group, scenario, learning, calibration, count)
         for name, policy in policies.items()
         for group in groups
     ]
-    found: dict[int, Played] = {}
-    for index, played in play_pieces(pieces, pool, kept):
+    found: dict[int, EpisodeResult] = {}
+    for index, played in play_jobs(pieces, pool, kept):
         found[index] = played
         piece = pieces[index]
         if on_layout is not None:
@@ -163,7 +150,7 @@ def compare(
     return Comparison(scenario.name, learning, tuple(seeds), tuple(results))
 
 
-def _result(name: str, parts: Sequence[Played]) -> Result:
+def _result(name: str, parts: Sequence[EpisodeResult]) -> Result:
     def column(key: str) -> Floats:
         return np.concatenate([np.array(part.values[key], dtype=np.float64) for part in parts])
 

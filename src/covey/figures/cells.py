@@ -1,9 +1,8 @@
-"""A cell: one piece of an experiment that is computed once, kept in a file of its own, and never again."""
+"""A cell: one piece of an experiment, which a store keeps and which is not computed again."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import re
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from functools import cache
@@ -11,10 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from covey.environment import calibration_for
+from covey.jobs import Store, Values, digest, key_of, scenario_digest
 from covey.scenario import Scenario, load_scenario
 
-#: What a cell leaves behind, ready for JSON.
-Values = dict[str, Any]
+#: The store of a folder of figures.
+CELLS = "cells.jsonl"
 
 
 @cache
@@ -62,13 +62,12 @@ class Cell(ABC):
 
     @property
     def content(self) -> dict[str, Any]:
-        """Everything that the result depends on, apart from versions; scenarios without values at their defaults, so
-        that a new option changes nothing."""
+        """Everything that the result depends on, apart from versions."""
         return _content(self)
 
     @property
     def key(self) -> str:
-        """Where the result is kept, relative to the folder of all cells and without its ending."""
+        """Under which a store finds the result."""
         return _key(self)
 
     def _own(self) -> list[Any]:
@@ -78,21 +77,24 @@ class Cell(ABC):
 # Plans make the same cells again and again, so what is known about a cell is remembered by its fields.
 @cache
 def _content(cell: Cell) -> dict[str, Any]:
-    scenario = cell.loaded.model_dump(mode="json", exclude_defaults=True, exclude={"name", "description"})
     own = {name: _plain(getattr(cell, name)) for name in _own_fields(type(cell))}
     surrogate = {"surrogate": _surrogate(cell.scenario, cell.overrides)} if cell.on_surrogate else {}
-    return {"kind": cell.kind, "scenario": scenario, "seed": cell.seed} | own | surrogate
+    return {"scenario": _scenario(cell.scenario, cell.overrides), "seed": cell.seed} | own | surrogate
 
 
 @cache
 def _key(cell: Cell) -> str:
-    digest = hashlib.sha256(json.dumps(_content(cell), sort_keys=True).encode()).hexdigest()[:12]
-    return f"{cell.kind}/{cell.label.replace(' ', '-')}-{digest}"
+    return key_of(cell.kind, _content(cell))
 
 
 @cache
-def _surrogate(source: str, overrides: tuple[str, ...]) -> dict[str, Any]:
-    return calibration_for(scenario_of(source, overrides)).constants.to_dict()
+def _scenario(source: str, overrides: tuple[str, ...]) -> str:
+    return scenario_digest(scenario_of(source, overrides))
+
+
+@cache
+def _surrogate(source: str, overrides: tuple[str, ...]) -> str:
+    return digest(calibration_for(scenario_of(source, overrides)).constants.to_dict())
 
 
 @cache
@@ -104,11 +106,17 @@ def _plain(value: Any) -> Any:
     return value.content if isinstance(value, Cell) else value
 
 
+def policy_name(cell: Cell) -> str:
+    """Where the policy of a training cell is kept, relative to the folder of its store."""
+    words = re.sub(r"[^\w.-]+", "-", cell.label)
+    return f"policies/{cell.kind}-{words}-{cell.key}.safetensors"
+
+
 def policy_file(folder: Path, cell: Cell) -> Path:
-    """Where the policy of a training cell is kept."""
-    return folder / "policies" / f"{cell.key.replace('/', '-')}.safetensors"
+    """The same in a folder."""
+    return folder / policy_name(cell)
 
 
-def result_file(folder: Path, cell: Cell) -> Path:
-    """Where the result of a cell is kept."""
-    return folder / "cells" / f"{cell.key}.json"
+def cells_in(folder: Path, *, any_version: bool = False) -> Store:
+    """The store of the cells in a folder."""
+    return Store(folder / CELLS, any_version=any_version)

@@ -12,16 +12,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from covey.agents.policy import LearnedPolicy, Way, load_policy
+from covey.agents.settings import LITERAL, LearnerSettings
+from covey.agents.training import Trainer
+from covey.agents.training_files import trained_policy
 from covey.allocation import JointProblem, block_coordinate_descent, sequential_allocation
 from covey.association import Policy, get_policy
 from covey.environment import Learning, rewards, vector_env
 from covey.evaluation import compare
-from covey.evaluation.bound import play_and_measure
-from covey.figures.cells import Cell, Values, policy_file
-from covey.learners.policy import LearnedPolicy, Way, load_policy
-from covey.learners.settings import LITERAL, LearnerSettings
-from covey.learners.storage import trained_policy
-from covey.learners.training import Trainer
+from covey.evaluation.bound_runs import play_and_measure
+from covey.figures.cells import Cell, policy_file
+from covey.jobs import Values
 from covey.seeding import generator
 from covey.simulation import Simulation, simulate
 from covey.simulation.run import user_data
@@ -149,24 +150,21 @@ class Allocated(Cell):
         """Do the work."""
         scenario, chooser = self.loaded, get_policy(self.policy)
         rounds = vector_env(scenario, 1)
-        view = rounds.reset([self.seed])
+        seen = rounds.reset([self.seed])
         columns: dict[str, list[Any]] = {}
         while not rounds.done:
-            observation = view.observation(rounds.site, 0)
-            selected = chooser(observation, generator(self.seed, "policy", round=view.round))
+            observation = seen[0]
+            selected = chooser(observation, generator(self.seed, "policy", round=seen.round))
             problem = JointProblem(
                 gains=observation.gains,
                 selected=_one_station_each(selected, observation.gains),
                 samples=np.asarray(observation.samples, dtype=np.float64),
                 identities=observation.identities,
-                blocks=observation.blocks,
-                power_w=observation.power_w,
-                noise_w=observation.noise_w,
-                min_sinr=observation.min_sinr,
+                radio=observation.limits.radio,
                 v_max=scenario.privacy.v_max,
                 n_min=scenario.privacy.n_min,
                 leakage_weight=scenario.reward.leakage_weight,
-                first_station=view.round % rounds.site.stations,
+                first_station=observation.first_station,
             )
             for name, solve in (("sequential", sequential_allocation), ("descent", block_coordinate_descent)):
                 found, seconds = solve(problem), math.inf
@@ -184,7 +182,7 @@ class Allocated(Cell):
                     columns.setdefault(f"{name}_{key}", []).append(value)
             columns.setdefault("selected", []).append(int(problem.selected.sum()))
             rounds.step(selected[None])
-            view = rounds.view
+            seen = rounds.observation
         return {"columns": columns}
 
 
@@ -210,28 +208,28 @@ class Optimum(Cell):
         scenario = self.loaded
         choices = _all_choices(scenario.network.stations, scenario.network.users, scenario.network.blocks)
         rounds = vector_env(scenario, len(choices))
-        view = rounds.reset([self.seed] * len(choices))
+        seen = rounds.reset([self.seed] * len(choices))
         policy = _policy(self, folder)
         columns: dict[str, list[float]] = {"best": [], "own": [], "nobody": [], "reward": [], "violators": []}
         while not rounds.done:
             tried = copy.deepcopy(rounds)
-            gained = rewards(tried.step(choices), view.samples, scenario.reward)
-            worth = gained.team - gained.cost * (rounds.site.rounds - 1 - view.round)
+            gained = rewards(tried.step(choices), seen.samples, scenario.reward)
+            worth = gained.team - gained.cost * (rounds.limits.rounds - 1 - seen.round)
             selected = self._choose(policy, rounds, choices, worth)
-            own = rewards(rounds.step(np.repeat(selected[None], len(choices), axis=0)), view.samples, scenario.reward)
+            own = rewards(rounds.step(np.repeat(selected[None], len(choices), axis=0)), seen.samples, scenario.reward)
             columns["best"].append(float(worth.max()))
-            columns["own"].append(float((own.team - own.cost * (rounds.site.rounds - 1 - view.round))[0]))
+            columns["own"].append(float((own.team - own.cost * (rounds.limits.rounds - 1 - seen.round))[0]))
             columns["nobody"].append(float(worth[0]))
             columns["reward"].append(float(own.team[0]))
             columns["violators"].append(float(own.violators[0]))
-            view = rounds.view
+            seen = rounds.observation
         return {"columns": columns, "choices": len(choices)}
 
     def _choose(self, policy: Policy, rounds: Any, choices: Any, worth: Any) -> Any:
         if self.policy == "best":
             return choices[int(worth.argmax())]
-        observation = rounds.view.observation(rounds.site, 0)
-        return policy(observation, generator(self.seed, "policy", round=rounds.view.round))
+        observation = rounds.observation[0]
+        return policy(observation, generator(self.seed, "policy", round=observation.round))
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def results_page(folder: Path, page: Path = PAGE) -> str:
 def claims_of_figure(found: Sequence[Claim], folder: Path, name: str, scale: str) -> list[Claim]:
     """The claims that a figure's own CSV file gives."""
     from covey.figures.publish import setting_of
-    from covey.figures.tables import read_rows
+    from covey.figures.rows import read_rows
 
     own = shown(name).claims(read_rows(file_of(folder, name, "csv")), setting_of(name, SCALES[scale]))
     return [claim for claim in found if claim in own]
@@ -137,7 +137,7 @@ def _how(about: dict[str, Any]) -> list[str]:
             + _taken_over(about["figures"])
             + " Machine:"
             f" {machine['processor']}, {machine['cores']} cores, {machine['system']}. Versions: "
-            + ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+            + _versions(about["figures"])
             + "."
         ),
         "",
@@ -158,6 +158,22 @@ def _how(about: dict[str, Any]) -> list[str]:
             kept = "" if one["chosen"] is None else f"{one['chosen']:g}"
             lines.append(f"| {method.replace('_', ' ')} | {scores} | {kept} |")
     return [*lines, *_surrogates(about["surrogates"])]
+
+
+def _versions(figures: dict[str, dict[str, Any]]) -> str:
+    """With which versions the figures were computed; by figure, where they differ."""
+    sets: dict[str, dict[str, int]] = {}
+    for name, figure in figures.items():
+        for one in figure["made_with"]:
+            text = ", ".join(f"{package} {version}" for package, version in one["versions"].items())
+            sets.setdefault(text, {})[name] = one["cells"]
+    if len(sets) == 1:
+        return next(iter(sets))
+    parts = (
+        f"{text} (figures {', '.join(f'{name}: {cells} experiments' for name, cells in numbers.items())})"
+        for text, numbers in sets.items()
+    )
+    return "; ".join(parts)
 
 
 def _taken_over(figures: dict[str, dict[str, Any]]) -> str:

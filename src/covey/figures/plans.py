@@ -11,9 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from covey.figures.cells import Cell, scenario_of
+from covey.figures.compute import Plan
 from covey.figures.kinds import Allocated, Bounded, Optimum, Partitioned, Played, RealRun, Training
 from covey.figures.scales import Scale, Settings
-from covey.figures.work import Plan, Store
+from covey.jobs import Store
 
 #: Settings of each method. All learn from the team's reward alone, so that nothing but the method differs.
 METHODS: dict[str, Settings] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from importlib import import_module
@@ -15,14 +16,14 @@ from matplotlib.figure import Figure
 
 from covey.environment import calibration_for
 from covey.errors import OutputError
-from covey.figures.cells import scenario_of
+from covey.figures.cells import Cell, cells_in, scenario_of
 from covey.figures.claims import Claim
 from covey.figures.plans import FIGURES, METHODS, Work, plan_of
+from covey.figures.rows import Row, read_rows, write_rows
 from covey.figures.scales import SCALES, Scale
-from covey.figures.tables import Row, read_rows, write_rows
-from covey.figures.work import Store
+from covey.files import write_atomically
+from covey.jobs import made_with
 from covey.report.pictures import png
-from covey.simulation.storage import versions, write_atomically
 
 CLAIMS, ABOUT = "claims.json", "about.json"
 #: Data sets by scenario, as people call them.
@@ -70,18 +71,33 @@ def file_of(folder: Path, name: str, ending: str) -> Path:
 def publish(names: Sequence[str], work: Work, *, seconds: float, command: str) -> list[Claim]:
     """Write the files of these figures from what is finished; the claims of all figures in the folder.
 
-    Picture and claims are made from the CSV file as it was written, so that anybody can make them from it again.
+    Picture and claims are made from the CSV file as it was written, so that anybody can make them from it again. Where
+    no cell of a figure is there but its CSV file is, as in a folder of published results, that file is drawn again.
     """
     folder, scale = work.store.folder, work.scale
+    computed = [name for name in names if _finished(name, work) or not file_of(folder, name, "csv").is_file()]
     for name in names:
-        write_rows(file_of(folder, name, "csv"), shown(name).rows(work))
+        if name in computed:
+            write_rows(file_of(folder, name, "csv"), shown(name).rows(work))
         data = read_rows(file_of(folder, name, "csv"))
         write_atomically(file_of(folder, name, "png"), png(shown(name).draw(data, setting_of(name, scale))))
     found = claims_of(folder, scale)
     text = json.dumps({"scale": scale.name, "claims": [claim.to_dict() for claim in found]}, indent=1) + "\n"
     write_atomically(folder / CLAIMS, text.encode())
-    _write_about(names, work, seconds, command)
+    if computed:
+        _write_about(computed, work, seconds, command)
     return found
+
+
+def _finished(name: str, work: Work) -> list[Cell]:
+    """The finished cells of a figure."""
+    return [cell for cell in plan_of([name], work.scale, work.seeds)(work.store) if work.store.has(cell)]
+
+
+def made_elsewhere(names: Sequence[str], work: Work) -> int:
+    """How many finished cells of these figures other versions of covey, or of what its numbers depend on, computed."""
+    found = {cell.key: cell for name in names for cell in _finished(name, work)}
+    return sum(work.store.other_version(cell) is not None for cell in found.values())
 
 
 def claims_of(folder: Path, scale: Scale) -> list[Claim]:
@@ -114,19 +130,21 @@ def check_folder(folder: Path, scale: Scale) -> None:
 
 
 def _write_about(names: Sequence[str], work: Work, seconds: float, command: str) -> None:
-    """about.json: command, seeds, cells, times, tuning, versions and machine; earlier figures keep their entries."""
+    """about.json: command, seeds, cells, times, versions, tuning and machine; earlier figures keep their entries."""
     folder, scale = work.store.folder, work.scale
     about = read_about(folder)
     figures = about.get("figures", {})
     for name in names:
-        cells = [cell for cell in plan_of([name], scale, work.seeds)(work.store) if work.store.has(cell)]
+        cells = _finished(name, work)
+        records = [record for cell in cells if (record := work.store.find(cell)) is not None]
         figures[name] = {
             "command": command,
             "seeds": work.seeds,
             "cells": len(cells),
             "missing_cells": len(plan_of([name], scale, work.seeds)(work.store)) - len(cells),
-            "processor_seconds": round(work.store.seconds(cells), 1),
-            "taken_over": work.store.origins(cells),
+            "processor_seconds": round(sum(record.seconds or 0.0 for record in records), 1),
+            "taken_over": dict(Counter(record.origin for record in records if record.origin)),
+            "made_with": made_with(list({record.key: record for record in records}.values())),
         }
     values = {
         "scale": scale.name,
@@ -137,7 +155,6 @@ def _write_about(names: Sequence[str], work: Work, seconds: float, command: str)
             scenario: asdict(calibration_for(scenario_of(scenario, ())).error)
             for scenario in dict.fromkeys((scale.scenario, scale.second, "quick"))
         },
-        "versions": versions(),
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()},
     }
     write_atomically(folder / ABOUT, (json.dumps(values, indent=1) + "\n").encode())
@@ -172,7 +189,7 @@ def _processor() -> str:
     return platform.processor() or "unknown"
 
 
-def work_in(folder: Path, scale: str, seeds: int | None) -> Work:
-    """What a folder holds, at a scale."""
+def work_in(folder: Path, scale: str, seeds: int | None, *, any_version: bool = False) -> Work:
+    """What a folder holds, at a scale; with `any_version`, also what other versions have computed."""
     chosen = SCALES[scale]
-    return Work(chosen, chosen.seeds if seeds is None else seeds, Store(folder))
+    return Work(chosen, chosen.seeds if seeds is None else seeds, cells_in(folder, any_version=any_version))

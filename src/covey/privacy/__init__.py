@@ -3,7 +3,7 @@
 from covey.privacy.accounting import epsilon, release_rho, rho_for_epsilon, sensitivity
 from covey.privacy.journal import JOURNAL, Journal, charge_lost, read_journal
 from covey.privacy.ledger import Ledger
-from covey.privacy.noise import NoNoise, ReplayNoise, SecureNoise, build_noise
+from covey.privacy.noise_source import NoNoise, ReplayNoise, SecureNoise, build_noise
 
 __all__ = [
     "JOURNAL",

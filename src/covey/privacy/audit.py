@@ -1,7 +1,7 @@
 """Checks that try to catch a mechanism leaking more than it declares.
 
 A mechanism is a callable `(data, noise) -> {name: array}`: everything that leaves the device, by
-name, as a function of private data and of a noise source as in `covey.privacy.noise`. Because noise
+name, as a function of private data and of a noise source as in `covey.privacy.noise_source`. Because noise
 is handed in, a mechanism can be watched from inside (with the noise silenced, or the same noise on
 neighbouring data) and from outside (many releases with its own noise).
 

@@ -1,6 +1,14 @@
 """Positions, channel gains, link rates, and the time and energy of a round."""
 
-from covey.radio.channel import Channel, ChannelModel, PathLoss, build_path_loss, distances, register_path_loss
+from covey.radio.channel import (
+    Channel,
+    ChannelModel,
+    PathLoss,
+    build_channel,
+    build_path_loss,
+    distances,
+    register_path_loss,
+)
 from covey.radio.links import (
     Overhead,
     broadcast_times,
@@ -39,6 +47,7 @@ __all__ = [
     "TraceChannel",
     "TraceMobility",
     "broadcast_times",
+    "build_channel",
     "build_mobility",
     "build_path_loss",
     "channel_and_mobility",

@@ -1,4 +1,8 @@
-"""Channel gains between users and stations: path loss, shadowing and fading."""
+"""Channel gains between users and stations: path loss, shadowing and fading.
+
+Two parts: a channel (`ChannelModel`, made by a factory with the arguments of `Channel`) gives the gains of a round; a
+path loss (`PathLoss`, made by a factory from the radio section) is what `Channel` starts from.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,9 @@ from typing import Protocol
 
 import numpy as np
 
-from covey.errors import ScenarioError
-from covey.radio.arrays import FloatArray
-from covey.scenario.schema import Radio
+from covey.arrays import FloatArray
+from covey.parts import CHANNELS, PATH_LOSSES
+from covey.scenario.schema import Radio, Scenario
 from covey.seeding import generator
 
 #: Distances in metres to path loss in dB, element by element.
@@ -45,26 +49,23 @@ def inverse_square_path_loss(radio: Radio) -> PathLoss:
     return LogDistance(0.0, 20.0)
 
 
-_PATH_LOSSES: dict[str, Callable[[Radio], PathLoss]] = {
-    "3gpp_macro": macro_path_loss,
-    "3gpp_umi": micro_path_loss,
-    "inverse_square": inverse_square_path_loss,
-}
-
-
 def register_path_loss(name: str, factory: Callable[[Radio], PathLoss]) -> None:
     """Make `radio.path_loss = name` use what `factory(radio)` returns."""
-    _PATH_LOSSES[name] = factory
+    PATH_LOSSES.register(name, factory)
 
 
 def build_path_loss(radio: Radio) -> PathLoss:
-    """The path loss that a scenario's radio section names."""
-    if radio.path_loss not in _PATH_LOSSES:
-        raise ScenarioError(
-            f"the path loss '{radio.path_loss}' is unknown; set radio.path_loss to one of"
-            f" {', '.join(sorted(_PATH_LOSSES))}, or register it with register_path_loss"
-        )
-    return _PATH_LOSSES[radio.path_loss](radio)
+    """The path loss that a scenario's radio section names: a part called with that section."""
+    path_loss: PathLoss = PATH_LOSSES.build(radio.path_loss, radio)
+    return path_loss
+
+
+def build_channel(scenario: Scenario, seed: int) -> ChannelModel:
+    """The channel that `radio.channel` names: a part called with (radio section, smallest distance in m, seed)."""
+    channel: ChannelModel = CHANNELS.build(
+        scenario.radio.channel, scenario.radio, scenario.network.min_distance_m, seed
+    )
+    return channel
 
 
 def distances(users_m: FloatArray, stations_m: FloatArray) -> FloatArray:
@@ -94,6 +95,11 @@ class Channel:
         self._path_loss = build_path_loss(radio)
         self._min_distance_m = min_distance_m
         self._seed = seed
+
+    @property
+    def draws(self) -> bool:
+        """Whether gains depend on the seed; otherwise they follow from distances alone, of any number of networks."""
+        return self._radio.fading != "none" or self._radio.shadowing_db > 0
 
     def gains(self, users_m: FloatArray, stations_m: FloatArray, round: int) -> FloatArray:
         """Linear power gains (U, B) in this round, from positions in metres, (U, 2) and (B, 2)."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from covey.radio.arrays import BoolArray, FloatArray, IntArray
+from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.scenario.schema import Compute
 
 #: Share of a slot by which a broadcast may miss the limit, so that rounding never costs a slot.

@@ -9,8 +9,8 @@ from typing import Protocol, TypeGuard
 
 import numpy as np
 
-from covey.errors import ScenarioError
-from covey.radio.arrays import FloatArray
+from covey.arrays import FloatArray
+from covey.parts import MOBILITIES
 from covey.scenario.schema import Mobility
 
 Area = tuple[float, float]
@@ -136,23 +136,27 @@ class RandomWaypoint(DrawnMobility):
         return np.clip(positions, 0.0, self.area_m), np.where(arrived, drawn, memory)
 
 
-_MODELS: dict[str, Callable[[Mobility, Area], MobilityModel]] = {
-    "static": lambda mobility, area_m: Static(),
-    "random_walk": lambda mobility, area_m: RandomWalk(mobility.speed_m_s, area_m),
-    "random_waypoint": lambda mobility, area_m: RandomWaypoint(mobility.speed_m_s, area_m),
-}
+def build_static(mobility: Mobility, area_m: Area) -> Static:
+    """Users stay where they are."""
+    return Static()
+
+
+def build_random_walk(mobility: Mobility, area_m: Area) -> RandomWalk:
+    """A new random heading in every round, at constant speed."""
+    return RandomWalk(mobility.speed_m_s, area_m)
+
+
+def build_random_waypoint(mobility: Mobility, area_m: Area) -> RandomWaypoint:
+    """Straight ways to random points, at constant speed."""
+    return RandomWaypoint(mobility.speed_m_s, area_m)
 
 
 def register_mobility(name: str, factory: Callable[[Mobility, Area], MobilityModel]) -> None:
     """Make `mobility.model = name` use what `factory(mobility, area_m)` returns."""
-    _MODELS[name] = factory
+    MOBILITIES.register(name, factory)
 
 
 def build_mobility(mobility: Mobility, area_m: Area) -> MobilityModel:
-    """The model that a scenario's mobility section names, for an area of this width and height in metres."""
-    if mobility.model not in _MODELS:
-        raise ScenarioError(
-            f"the mobility model '{mobility.model}' is unknown; set mobility.model to one of"
-            f" {', '.join(sorted(_MODELS))}, or register it with register_mobility"
-        )
-    return _MODELS[mobility.model](mobility, area_m)
+    """The model that a scenario's mobility section names: a part called with that section and the area in metres."""
+    model: MobilityModel = MOBILITIES.build(mobility.model, mobility, area_m)
+    return model

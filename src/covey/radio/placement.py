@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from covey.radio.arrays import FloatArray
+from covey.arrays import FloatArray
 from covey.scenario.schema import Network, Point
 from covey.seeding import generator
 

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
+from covey.arrays import FloatArray
 from covey.errors import DataError, ScenarioError
-from covey.radio.arrays import FloatArray
-from covey.radio.channel import Channel, ChannelModel
+from covey.radio.channel import ChannelModel, build_channel
 from covey.radio.mobility import MobilityModel
 from covey.scenario.schema import Scenario
 
@@ -101,8 +101,7 @@ def channel_and_mobility(
     if hook:
         if channel is not None:
             raise ScenarioError("gains come from the trace and from a measurement; give only one of them")
-        otherwise = Channel(scenario.radio, scenario.network.min_distance_m, seed)
-        channel = HookChannel(hook, load_hook(hook), otherwise)
+        channel = HookChannel(hook, load_hook(hook), build_channel(scenario, seed))
     return channel, mobility
 
 

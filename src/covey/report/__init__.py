@@ -1,11 +1,11 @@
 """Reports: tables for the terminal, pictures, and one self-contained web page per run or training."""
 
-from covey.report.blocks import draw_blocks
+from covey.report.block_grid import draw_blocks
 from covey.report.curves import draw_curves
-from covey.report.data import report_data
 from covey.report.files import write_report, write_training_report
 from covey.report.html import render_html
 from covey.report.map import draw_map
+from covey.report.page_data import report_data
 from covey.report.tables import summary_table
 
 __all__ = [

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from covey.report.data import spent_epsilons
+from covey.report.page_data import spent_epsilons
 from covey.report.words import VIOLATION_WORDS, count, listed, number, percent, quantity
 from covey.simulation import History
 

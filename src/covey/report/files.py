@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from covey.learners.settings import LearnerSettings
+from covey.agents.settings import LearnerSettings
 from covey.report.html import build_page
 from covey.report.pictures import draw_pictures, png
-from covey.report.training import draw_training
+from covey.report.training_curves import draw_training
 from covey.report.training_page import build_training_page
 from covey.scenario import Scenario
 from covey.simulation import History

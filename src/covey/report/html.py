@@ -10,8 +10,8 @@ from typing import Any
 from covey.report import reading
 from covey.report.alternatives import plot_texts
 from covey.report.curves import draw_panel
-from covey.report.data import epsilon_method, report_data
 from covey.report.elements import document, folded, picture, player, plot, plots, section, settings, table, tiles
+from covey.report.page_data import epsilon_method, report_data
 from covey.report.pictures import draw_pictures, png
 from covey.report.sheets import (
     LISTED_USERS,

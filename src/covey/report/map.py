@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from covey.learning import matching
+from covey.identification import matching
 from covey.report.labels import LabelPlacer, around, text_size
 from covey.report.palette import (
     ALARM,

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from covey.learning import matching
+from covey.identification import matching
 from covey.simulation import History
 
 #: Okabe and Ito's eight colours that stay apart under colour blindness, light ones last.

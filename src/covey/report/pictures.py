@@ -6,7 +6,7 @@ from io import BytesIO
 
 from matplotlib.figure import Figure
 
-from covey.report.blocks import draw_blocks
+from covey.report.block_grid import draw_blocks
 from covey.report.curves import draw_curves
 from covey.report.map import draw_map
 from covey.simulation import History

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from covey.identification.rule import rule_of
 from covey.report.words import VIOLATION_WORDS, count, listed, number, percent, quantity, seconds
 from covey.simulation import History
 from covey.simulation.record import UserRecord
@@ -88,7 +89,7 @@ def on_rounds(history: History, summary: Summary) -> list[str]:
 def on_identities(history: History, summary: Summary) -> list[str]:
     """How many users found their group."""
     users, final = summary["users"], summary["final"]
-    if history.scenario.clustering.rule == "oracle":
+    if (rule := rule_of(history.scenario)) is not None and rule.given:
         return ["Every user was told its true group, so all identities are right by definition."]
     if all(user["identity_right"] is None for user in users):
         return ["The true groups or the tasks of the users are not known here, so how well they were grouped is not."]

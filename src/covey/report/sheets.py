@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from covey.errors import CoveyError
+from covey.parts import ANNOUNCEMENTS
 from covey.privacy.accounting import METHODS
 from covey.report.words import VIOLATION_WORDS, number, percent, quantity, seconds, whole
 from covey.simulation import History
@@ -160,11 +162,12 @@ def total_sheet(history: History, summary: Summary) -> Sheet:
     return Sheet("Totals of the run", ("", "value"), rows)
 
 
-_IDENTITIES = {
-    "raw": "announced as they are, not protected",
-    "noisy_max": "announced with noise, charged",
-    "from_release": "from noised uploads, at no further cost",
-}
+def _identities(name: str) -> str:
+    """How identities became known, in a few words; the name itself where the part cannot be imported here."""
+    try:
+        return str(ANNOUNCEMENTS.get(name).words)
+    except (CoveyError, AttributeError):
+        return name
 
 
 def _budget(budget: float | list[float] | None) -> str:
@@ -198,7 +201,7 @@ def privacy_sheet(summary: Summary) -> Sheet:
         ("Neighbouring data sets", adjacency[privacy["adjacency"]]),
         ("Delta", number(privacy["delta"], 1)),
         ("Clipping norm of a user of mean size", number(privacy["clip"])),
-        ("Identities", _IDENTITIES[privacy["identity"]] if privacy["security"] == "none" else "never sent"),
+        ("Identities", _identities(privacy["identity"]) if privacy["security"] == "none" else "never sent"),
         ("Uploads charged", f"{privacy['releases']:,}"),
         ("Announcements charged", f"{privacy['announcements']:,}"),
         ("Announcements without protection", f"{privacy['unprotected_announcements']:,}"),

@@ -10,6 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from covey.identification.rule import rule_of
 from covey.report.sheets import (
     LISTED_USERS,
     Sheet,
@@ -57,7 +58,7 @@ class _SummaryTable:
         for sheet in sheets:
             yield ""
             yield _table(sheet, ascii_only)
-        if history.scenario.clustering.rule != "oracle":
+        if (rule := rule_of(history.scenario)) is None or not rule.given:
             yield Text("Identities are right or wrong under the best matching of tasks to groups.", style="dim")
 
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from covey.learners.settings import LearnerSettings
-from covey.report.data import rounded
+from covey.agents.settings import LearnerSettings
+from covey.report.page_data import rounded
 from covey.report.words import VIOLATION_NAMES, VIOLATION_WORDS
 from covey.scenario import Scenario
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from covey.learners.settings import LearnerSettings
+from covey.agents.settings import LearnerSettings
 from covey.report import training_reading as reading
 from covey.report.elements import document, folded, picture, player, plot, plots, section, settings, table, tiles
 from covey.report.sheets import Sheet

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-#: What each kind of violation means, in the order of `VIOLATIONS`.
+#: What each kind of violation means, in the order of `VIOLATION_KINDS`.
 VIOLATION_WORDS: dict[str, str] = {
     "unable": "chosen by a station that cannot run the task",
     "beyond_blocks": "chosen beyond the station's number of blocks",

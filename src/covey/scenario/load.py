@@ -6,13 +6,12 @@ import difflib
 import hashlib
 import json
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from covey.errors import ScenarioError
 from covey.scenario.schema import Scenario
@@ -109,7 +108,7 @@ def _apply(table: dict[str, Any], override: str) -> None:
         table[parts[-1]] = value
 
 
-def _sentence(problem: ErrorDetails) -> str:
+def _sentence(problem: Mapping[str, Any]) -> str:
     location = [str(part) for part in problem["loc"]]
     name = ".".join(location)
     if problem["type"] == "extra_forbidden":

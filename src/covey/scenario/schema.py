@@ -11,11 +11,34 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from covey.parts import (
+    AGGREGATIONS,
+    ANNOUNCEMENTS,
+    CHANNELS,
+    DATA_OVER_TIME,
+    DATASETS,
+    GRADIENT_STRATEGIES,
+    LOCAL_TRAININGS,
+    MOBILITIES,
+    MODELS,
+    PARTITIONS,
+    PATH_LOSSES,
+    RULES,
+    UPLINKS,
+    Registry,
+)
+from covey.scenario.part_names import PartName
+
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Point = tuple[Finite, Finite]
+
+
+def _one_of(registry: Registry) -> str:
+    """The built-in names of a part, as descriptions list them."""
+    return ", ".join(f"`{name}`" for name in registry.builtin) + ", or your own as `module:attribute`"
 
 
 class Section(BaseModel):
@@ -101,12 +124,11 @@ class Network(Section):
 class Radio(Section):
     """Channel, powers and limits."""
 
-    path_loss: str = Field(
-        "3gpp_macro",
-        description=(
-            "Path loss model: `3gpp_macro` (128.1 + 37.6 log10 d_km dB), `3gpp_umi` (urban micro, no line of sight),"
-            " `inverse_square` (gain d^-2), or the name of a registered class."
-        ),
+    channel: Annotated[str, PartName(CHANNELS)] = Field(
+        "path_loss", description=f"What gives the gain of every link: {_one_of(CHANNELS)}."
+    )
+    path_loss: Annotated[str, PartName(PATH_LOSSES)] = Field(
+        "3gpp_macro", description=f"Path loss of the channel `path_loss`: {_one_of(PATH_LOSSES)}."
     )
     carrier_hz: Positive = Field(2.0e9, description="Carrier frequency in Hz; used by `3gpp_umi`.")
     fading: Literal["none", "rayleigh"] = Field(
@@ -114,6 +136,13 @@ class Radio(Section):
     )
     shadowing_db: NonNegative = Field(
         0.0, description="Standard deviation of log-normal shadowing in dB, drawn once per run; 0 is off."
+    )
+    uplink: Annotated[str, PartName(UPLINKS)] = Field(
+        "ofdma",
+        description=(
+            "How users share the uplink: `ofdma` (resource blocks, reused by other stations), or an uplink of your own"
+            " as `module:attribute`."
+        ),
     )
     user_power_dbm: Finite = Field(30.0, description="Transmit power of a user in dBm, P_i.")
     station_power_dbm: Finite = Field(38.0, description="Transmit power of a station in dBm, P_S; energy only.")
@@ -136,8 +165,8 @@ class Radio(Section):
 class Mobility(Section):
     """How users move between rounds."""
 
-    model: str = Field(
-        "random_walk", description="`random_walk`, `random_waypoint`, `static`, or the name of a registered class."
+    model: Annotated[str, PartName(MOBILITIES)] = Field(
+        "random_walk", description=f"How users move: {_one_of(MOBILITIES)}."
     )
     speed_m_s: NonNegative = Field(1.4, description="Speed in metres per second.")
     round_s: Positive = Field(10.0, description="Time between two rounds in seconds, during which users move.")
@@ -146,20 +175,12 @@ class Mobility(Section):
 class Data(Section):
     """Which data set, and who holds what."""
 
-    name: str = Field(
-        "digits",
-        description="`digits`, `cifar10`, `femnist`, `fashion_mnist`, `synthetic`, `folder`, or a registered data set.",
-    )
+    name: Annotated[str, PartName(DATASETS)] = Field("digits", description=f"The data set: {_one_of(DATASETS)}.")
     path: str | None = Field(
         None, description="Folder of the data set; the COVEY_DATA folder when not given. Required for `folder`."
     )
-    partition: Literal["label_mix", "label_swap", "rotation", "dirichlet", "writer"] = Field(
-        "label_mix",
-        description=(
-            "What makes the groups differ: `label_mix` (own class proportions), `label_swap` (labels permuted per"
-            " group), `rotation` (images turned by 90 degrees x group), `dirichlet` (class proportions drawn per"
-            " group), `writer` (users are writers, groups are rotated)."
-        ),
+    partition: Annotated[str, PartName(PARTITIONS)] = Field(
+        "label_mix", description=f"Who holds what, and what makes the groups differ: {_one_of(PARTITIONS)}."
     )
     samples_min: Count = Field(200, description="Smallest number of training samples of a user.")
     samples_max: Count = Field(600, description="Largest number of training samples of a user.")
@@ -175,6 +196,10 @@ class Data(Section):
         100.0, description="How closely users follow their group's mix: Dirichlet(concentration x mix)."
     )
     dirichlet_alpha: Positive = Field(0.5, description="Concentration of the groups' own mixes for `dirichlet`.")
+    over_time: Annotated[str, PartName(DATA_OVER_TIME)] = Field(
+        "constant",
+        description="How users' data change between rounds: `constant` (not at all), or your own as module:attribute.",
+    )
     noise: NonNegative = Field(1.0, description="Standard deviation of the features of `synthetic`.")
     features: Count = Field(20, description="Number of features of `synthetic`.")
     classes: Count = Field(10, description="Number of classes of `synthetic`.")
@@ -206,10 +231,7 @@ class Data(Section):
 class Model(Section):
     """The model every task trains."""
 
-    name: str = Field(
-        "softmax",
-        description="`cnn` (the paper's, 552,714 weights on CIFAR-10), `mlp`, `softmax`, or a registered builder.",
-    )
+    name: Annotated[str, PartName(MODELS)] = Field("softmax", description=f"The model: {_one_of(MODELS)}.")
     hidden: tuple[Count, ...] = Field((32,), description="Widths of the hidden layers of `mlp`.")
     channels: tuple[Count, Count] = Field((32, 64), description="Channels of the two convolutions of `cnn`.")
 
@@ -217,12 +239,12 @@ class Model(Section):
 class Clustering(Section):
     """How users find their task."""
 
-    rule: Literal["gradient_loss", "loss", "printed_sign", "kmeans", "oracle"] = Field(
+    rule: Annotated[str, PartName(RULES)] = Field(
         "gradient_loss",
         description=(
             "`gradient_loss` (similarity of descent direction and model movement, and loss), `loss` (loss only,"
             " IFCA), `printed_sign` (the paper's sign, for comparison), `kmeans` (stations cluster uploaded local"
-            " models), `oracle` (true groups)."
+            " models), `oracle` (true groups), or your own as module:attribute."
         ),
     )
     similarity_weight: Annotated[float, Field(ge=0, le=1)] = Field(
@@ -251,6 +273,14 @@ class Training(Section):
         3.0, description="Per-sample clipping norm C of a user of mean size; user i clips at C x mean(X) / X_i."
     )
     batch: Annotated[int, Field(ge=0)] = Field(0, description="Samples per local step; 0 takes all of them.")
+    local: Annotated[str, PartName(LOCAL_TRAININGS)] = Field(
+        "step",
+        description="What a user does in a round: `step` (one noised step), or your own as module:attribute.",
+    )
+    aggregation: Annotated[str, PartName(AGGREGATIONS)] = Field(
+        "mean",
+        description="How uploads become models: `mean` (weighted by samples), or your own as module:attribute.",
+    )
 
 
 class Privacy(Section):
@@ -276,7 +306,7 @@ class Privacy(Section):
             " the user sits out."
         ),
     )
-    identity: Literal["raw", "noisy_max", "from_release"] = Field(
+    identity: Annotated[str, PartName(ANNOUNCEMENTS)] = Field(
         "raw",
         description=(
             "How a user's task is announced: `raw` (as it is, which no guarantee covers), `noisy_max` (the best of"
@@ -315,7 +345,7 @@ class Reward(Section):
 
 
 class Compute(Section):
-    """Time and energy of computing on a user's device."""
+    """Time and energy of computing on a user's device, and how the simulator computes gradients."""
 
     cycles_per_weight: Positive = Field(
         6.0, description="Processor cycles per model weight, sample and forward-plus-backward pass."
@@ -323,6 +353,12 @@ class Compute(Section):
     frequency_hz: Positive = Field(1.0e9, description="Processor frequency of a user's device in Hz.")
     capacitance: Positive = Field(
         1.0e-28, description="Effective switched capacitance: energy per cycle is this x f^2."
+    )
+    gradients: Annotated[str, PartName(GRADIENT_STRATEGIES)] = Field(
+        "auto",
+        description="Gradient strategy: `compiled` (machine code for some convolutions, needs numba and llvmlite),"
+        " `hooks` (for linear and convolutional layers), `one_by_one` (for every model, slow), `auto` (the first of"
+        " these that suits the model), or your own as module:attribute. Strategies differ in rounding only.",
     )
 
 
@@ -357,22 +393,6 @@ class Scenario(Section):
         if isinstance(budget, tuple) and len(budget) != users:
             raise ValueError(
                 f"privacy.budget_epsilon has {len(budget)} numbers for {users} users; give one for each, or one for all"
-            )
-        rule, identity = self.clustering.rule, self.privacy.identity
-        if identity != "raw" and rule not in ("gradient_loss", "loss"):
-            raise ValueError(
-                f"privacy.identity is '{identity}', which is for the rules gradient_loss and loss, but clustering.rule"
-                f" is '{rule}'; set one of those, or privacy.identity = \"raw\""
-            )
-        if identity == "noisy_max" and self.privacy.noise == "off":
-            raise ValueError(
-                "privacy.identity is 'noisy_max' but privacy.noise is 'off'; use 'replay' or 'secure' noise, or raw"
-                " identities"
-            )
-        if self.security.mode != "none" and rule == "kmeans":
-            raise ValueError(
-                f"security.mode is '{self.security.mode}' but clustering.rule is 'kmeans', for which stations must see"
-                ' every upload; use another rule, or security.mode = "none"'
             )
         # No set of users can meet (11e) and (11f) together unless its largest member could alone; other
         # infeasible sets are met at run time: the floor is kept, and the round is flagged.

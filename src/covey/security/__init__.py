@@ -44,15 +44,19 @@ What is not protected
       stations are presumed encrypted; a listener on them learns at most what the stations learn.
 """
 
-from covey.security.aggregator import Aggregator, OpenedSums, add_partials, unmask
-from covey.security.client import Client
-from covey.security.costs import PHASES, CostRecord
-from covey.security.driver import MaskedSums, Transcript, aggregate_masked
-from covey.security.encoding import decode, encode
-from covey.security.entropy import Entropy, SeededEntropy, SystemEntropy
-from covey.security.errors import BelowThresholdError, EncodingError, RefusedError, SecurityError, TamperedError
-from covey.security.messages import Envelope, MaskedUpload, PartialSum, PublicKeys, UnmaskAnswer
-from covey.security.parameters import Parameters, Session, default_threshold
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from covey.security.aggregator import Aggregator, OpenedSums, add_partials, unmask
+    from covey.security.client import Client
+    from covey.security.costs import PHASES, CostRecord
+    from covey.security.driver import MaskedSums, Transcript, aggregate_masked
+    from covey.security.encoding import decode, encode
+    from covey.security.entropy import Entropy, SeededEntropy, SystemEntropy
+    from covey.security.errors import BelowThresholdError, EncodingError, RefusedError, SecurityError, TamperedError
+    from covey.security.messages import Envelope, MaskedUpload, PartialSum, PublicKeys, UnmaskAnswer
+    from covey.security.parameters import Parameters, Session, default_threshold
 
 __all__ = [
     "PHASES",
@@ -84,3 +88,47 @@ __all__ = [
     "encode",
     "unmask",
 ]
+
+#: Where the names above come from; each is imported when it is first used, because only masked runs and deployments
+#: need cryptography, and `parameters` is read by every run.
+_HOMES = {
+    "PHASES": "costs",
+    "Aggregator": "aggregator",
+    "BelowThresholdError": "errors",
+    "Client": "client",
+    "CostRecord": "costs",
+    "EncodingError": "errors",
+    "Entropy": "entropy",
+    "Envelope": "messages",
+    "MaskedSums": "driver",
+    "MaskedUpload": "messages",
+    "OpenedSums": "aggregator",
+    "Parameters": "parameters",
+    "PartialSum": "messages",
+    "PublicKeys": "messages",
+    "RefusedError": "errors",
+    "SecurityError": "errors",
+    "SeededEntropy": "entropy",
+    "Session": "parameters",
+    "SystemEntropy": "entropy",
+    "TamperedError": "errors",
+    "Transcript": "driver",
+    "UnmaskAnswer": "messages",
+    "add_partials": "aggregator",
+    "aggregate_masked": "driver",
+    "decode": "encoding",
+    "default_threshold": "parameters",
+    "encode": "encoding",
+    "unmask": "aggregator",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'covey.security' has no attribute '{name}'")
+    found = globals()[name] = getattr(import_module(f"covey.security.{_HOMES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,4 +1,4 @@
-"""The simulator: one round in seven steps, whole runs, and their results."""
+"""The simulator: one round, whole runs, and their results."""
 
 from covey.simulation.history import History
 from covey.simulation.record import RoundRecord, UserRecord

@@ -8,11 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.learning import REASONS, matching
+from covey.errors import CoveyError
+from covey.federated import REASONS
+from covey.identification import matching
+from covey.identification.rule import ScoreRule, rule_of
+from covey.network import VIOLATION_KINDS
+from covey.parts import LOCAL_TRAININGS
 from covey.privacy import Ledger
 from covey.privacy.accounting import METHODS
 from covey.scenario import Scenario
-from covey.simulation.record import VIOLATIONS, RoundRecord
+from covey.simulation.record import RoundRecord
 
 #: First lines of every report, by source of noise.
 PRIVACY_NOTES: dict[str, str] = {
@@ -22,13 +27,6 @@ PRIVACY_NOTES: dict[str, str] = {
     ),
     "secure": "Noise came from the operating system's cryptographic source; epsilon below covers what was charged.",
     "off": "Noise was off: this run gives NO privacy guarantee.",
-}
-#: How tasks became known to stations, by `privacy.identity`.
-IDENTITY_NOTES: dict[str, str] = {
-    "raw": "Identities are NOT protected: tasks are computed from private data and announced as they are, and epsilon"
-    " does not cover them.",
-    "noisy_max": "Identities were announced with noise (noisy maximum); epsilon includes them.",
-    "from_release": "Identities were computed from noised uploads alone, which costs nothing beyond the uploads.",
 }
 MASKED_NOTE = (
     "Uploads were masked: stations saw sums per task over all stations and how many users and samples each has, but no"
@@ -46,7 +44,7 @@ BLIND_NOTE = (
 
 @dataclass
 class History:
-    """Everything a finished or interrupted run is known by.
+    """Results of a run, finished or interrupted.
 
     samples: (U,) X_i. groups: (U,) true groups. stations_m: (B, 2). models: (K, D) float32 last
     global models. start: losses and accuracies before the first round. upload_bits: of one upload on
@@ -87,13 +85,13 @@ class History:
     @property
     def notes(self) -> list[str]:
         """What a reader must know about this run's privacy before reading any number."""
-        notes = [PRIVACY_NOTES[self.scenario.privacy.noise]]
+        notes, rule = [PRIVACY_NOTES[self.scenario.privacy.noise]], rule_of(self.scenario)
         if self.scenario.security.mode != "none":
             notes.append({"masked": MASKED_NOTE, "blind": BLIND_NOTE}[self.scenario.security.mode])
-        elif self.scenario.clustering.rule not in ("oracle", "kmeans"):
-            notes.append(IDENTITY_NOTES[self.scenario.privacy.identity])
-        if self.scenario.clustering.rule == "oracle":
-            notes.append("True groups were given to the users (oracle): a reference, not a method.")
+        elif isinstance(rule, ScoreRule):
+            notes.append(rule.announcement.note)
+        if rule is not None and rule.note:
+            notes.append(rule.note)
         if self.ledger.measured.any():
             notes.append(MEASURED_NOTE)
         infeasible = sum(record.noise_infeasible_tasks for record in self.records)
@@ -151,7 +149,7 @@ class History:
 
     def _totals(self) -> dict[str, Any]:
         summed = (
-            "served", "violators", *VIOLATIONS, "broadcasts", "delay_s", "uplink_s", "downlink_s", "compute_s",
+            "served", "violators", *VIOLATION_KINDS, "broadcasts", "delay_s", "uplink_s", "downlink_s", "compute_s",
             "transmit_energy_j", "compute_energy_j", "station_energy_j", "refused_releases", "rejected_uploads",
             "lost_uploads", "closed_tasks", "protocol_bytes",
             "reward", "reward_without_penalty",
@@ -203,23 +201,27 @@ class History:
         """Whether an identity stands for the user's group; None where one of them is not known."""
         return None if min(identity, group) < 0 else bool(group_of_task[identity] == group)
 
+    def _release_rho(self, noise_std: NDArray[np.float64]) -> NDArray[np.float64]:
+        """(T, U) cost of one upload with this noise; NaN where the local training cannot be imported here."""
+        try:
+            training = LOCAL_TRAININGS.build(self.scenario.training.local, self.scenario)
+        except CoveyError:
+            return np.full(noise_std.shape, np.nan)
+        return np.asarray(training.rho(self.clip, noise_std))
+
     def _privacy(self) -> dict[str, Any]:
         privacy = self.scenario.privacy
         spent = {method: self.ledger.epsilon(method) for method in METHODS}
         noise = self.user_column("noise_std")
         paid = noise > 0
-        per_release = np.divide(
-            2.0 * np.broadcast_to(self.clip, noise.shape) ** 2, noise**2, out=np.zeros_like(noise), where=paid
-        )
-        if privacy.adjacency == "add_remove":
-            per_release = per_release / 4.0
+        per_release = self._release_rho(np.where(paid, noise, np.inf))[paid]
         return {
             "noise": privacy.noise,
             "adjacency": privacy.adjacency,
             "delta": privacy.delta,
             "clip": self.scenario.training.clip,
             "budget_epsilon": self.ledger.to_dict()["budget_epsilon"],
-            "rho_per_release_mean": float(per_release[paid].mean()) if paid.any() else None,
+            "rho_per_release_mean": float(per_release.mean()) if paid.any() else None,
             "rho_max": float(self.ledger.rho.max()),
             "rho_mean": float(self.ledger.rho.mean()),
             "epsilon_max": {method: float(values.max()) for method, values in spent.items()},

@@ -8,23 +8,23 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.learning import Intake
+from covey.federated import Intake
 from covey.scenario.schema import Security
-from covey.simulation.stages import Aggregation, Decision
+from covey.simulation.stages import Decision, NewModels
 from covey.simulation.state import State
 from covey.simulation.world import World
 
 
 def aggregate_masked(
     world: World, state: State, identities: NDArray[np.int64], decision: Decision, intake: Intake
-) -> Aggregation:
+) -> NewModels:
     """New models (K, D) from masked uploads of all stations together.
 
     Users whose upload did not arrive dropped out after the keys were agreed on; their masks are
     recovered from the others. A task with fewer uploads than the minimum, and all tasks where too many
     dropped out, keep their models.
     """
-    # Imported here because only masked runs need cryptography, which takes a while to load.
+    # Imported here: only masked runs need cryptography, an extra that takes a while to load.
     from covey.security import Parameters, SeededEntropy, SystemEntropy, aggregate_masked
 
     security, users = world.scenario.security, intake.users
@@ -33,8 +33,8 @@ def aggregate_masked(
     known = task >= 0
     wanted = len(np.unique(task[known & intake.accepted & np.isfinite(intake.weights).all(axis=1)]))
     if len(users) < security.minimum:
-        return Aggregation(state.models.copy(), np.zeros(world.tasks), joined, closed_tasks=wanted)
-    found = world.fleet.sums() or aggregate_masked(
+        return NewModels(state.models.copy(), np.zeros(world.tasks), joined, closed_tasks=wanted)
+    found = world.fleet.open_masked_sums() or aggregate_masked(
         intake.weights,
         world.samples[users],
         task,
@@ -58,7 +58,7 @@ def aggregate_masked(
     for phase in found.cost.user_ms:
         for side, spent in (("users", found.cost.user_ms[phase].sum()), ("stations", found.cost.station_ms[phase])):
             world.meter[f"{side}_{phase}"] = world.meter.get(f"{side}_{phase}", 0.0) + float(spent)
-    return Aggregation(
+    return NewModels(
         models,
         found.samples.astype(np.float64),
         joined,

@@ -15,16 +15,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from covey import names
+from covey import run_files
 from covey.errors import CoveyError, OutputError
-from covey.simulation.storage import plain, why_not
+from covey.files import plain, why_not
 
 try:
     import fcntl
 except ImportError:  # no POSIX locks on this system: nobody can tell who is working
     fcntl = None  # type: ignore[assignment]
 
-PROGRESS = names.PROGRESS
+PROGRESS = run_files.PROGRESS
 
 #: How work can end.
 Ending = Literal["finished", "interrupted", "failed"]

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 class UserRecord:
     """One round of every user; all arrays are (U,)."""
 
+    group: NDArray[np.int64]
     x_m: NDArray[np.float64]
     y_m: NDArray[np.float64]
     identity: NDArray[np.int64]
@@ -103,6 +104,3 @@ class RoundRecord:
 
 #: Names of the per-user columns, in order.
 USER_FIELDS: tuple[str, ...] = tuple(f.name for f in fields(UserRecord))
-
-#: Kinds of violations, in the order of their flags in `UserRecord.violation` (1, 2, 4, ...).
-VIOLATIONS: tuple[str, ...] = ("unable", "beyond_blocks", "selected_twice", "no_block", "no_broadcast")

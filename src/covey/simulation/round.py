@@ -1,9 +1,10 @@
-"""One round of clustered federated learning, in seven steps.
+"""One round of clustered federated learning.
 
-`play_round` is the whole round: broadcast, identify, associate, allocate, train, aggregate,
-account. It takes a `State` and returns the next one with a record of what happened; all randomness
-comes from generators derived from the seed, the user and the round, so that a round can be
-repeated from its state alone.
+A round is `begin_round` (broadcast, identify, observe), a decision of the stations, and `finish_round` (allocate,
+train, reconcile the ledger, aggregate, evaluate, account, advance). `play_round` is the whole round under a policy; the
+environment with real rounds uses the two halves, and a deployment plays the same rounds with a fleet of devices. A
+round takes a `State` and returns the next one with a record of what happened; all randomness comes from generators
+derived from the seed, the user and the round, so that a round can be repeated from its state alone.
 """
 
 from __future__ import annotations
@@ -13,41 +14,57 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.allocation import Plan, noise_levels
-from covey.association import Observation, Policy, validated_selection
-from covey.learning import (
-    Evaluation,
-    Steps,
-    admit,
-    aggregate_models,
-    reach,
-)
-from covey.privacy import release_rho
+from covey.allocation import noise_levels
+from covey.association import Policy, validated_selection
+from covey.federated import Accepted, Evaluation, Steps, admit
+from covey.identification import Identification, RuleRound, Trained
+from covey.network import Observation, Plan
 from covey.radio import broadcast_times, distances
 from covey.seeding import generator
 from covey.simulation.account import account
-from covey.simulation.identification import identify, identities_from_releases
 from covey.simulation.masking import aggregate_masked, broadcasting, totals_of, without_small_tasks
 from covey.simulation.record import RoundRecord
-from covey.simulation.stages import Aggregation, Decision, Identification, Uploads
+from covey.simulation.stages import Decision, Finished, NewModels, Turn, Uploads
 from covey.simulation.state import State
 from covey.simulation.world import World
 
 
 def play_round(world: World, state: State, policy: Policy) -> tuple[State, RoundRecord]:
     """The next state and the record of the round that led to it."""
+    turn = begin_round(world, state)
+    selected = decide(world, turn, policy)
+    finished = finish_round(world, turn, selected)
+    return finished.state, finished.record
+
+
+def begin_round(world: World, state: State) -> Turn:
+    """The round up to the stations' choice: models are sent, users find their task, stations see who is there."""
+    groups = renew_data(world, state.round)
     broadcast_s = broadcast(world, state)
-    identification = identify(world, state)
-    observation, selected = associate(world, state, identification.identities, policy)
-    decision = allocate(world, state, identification, observation, selected)
-    uploads = train(world, state, identification.identities, decision)
-    decision = settle(world, identification, decision, uploads)
-    aggregation = aggregate(world, state, identification.identities, decision, uploads)
-    evaluation = evaluate(world, state, aggregation.models, identification.identities)
-    record = account(
-        world, state, observation, selected, broadcast_s, identification, decision, uploads, aggregation, evaluation
-    )
-    return advance(world, state, identification, decision, uploads, aggregation), record
+    identification = identify(world, state, groups)
+    observation = observe(world, state, identification.identities)
+    return Turn(state, broadcast_s, identification, observation, groups)
+
+
+def finish_round(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Finished:
+    """The rest of the round when the stations have selected these users, (B, U)."""
+    selected = selected & turn.observation.available
+    decision = allocate(world, turn, selected)
+    uploads = train(world, turn, decision)
+    decision = reconcile_ledger(world, turn, decision, uploads)
+    new = aggregate(world, turn, decision, uploads)
+    evaluation = evaluate(world, turn, new)
+    record = account(world, turn, selected, decision, uploads, new, evaluation)
+    return Finished(advance(world, turn, decision, uploads, new), record, decision, evaluation)
+
+
+def renew_data(world: World, round: int) -> NDArray[np.int64]:
+    """Users hold the data of this round; (U,) their true groups, for measurement only."""
+    if world.data is None:
+        return world.groups
+    data = world.over_time.at(round, world.data)
+    world.fleet.hold(data)
+    return data.groups
 
 
 def broadcast(world: World, state: State) -> NDArray[np.float64]:
@@ -61,21 +78,43 @@ def broadcast(world: World, state: State) -> NDArray[np.float64]:
     return broadcast_times(state.active, world.model_bits, radio.downlink_rate_bps)
 
 
-def associate(
-    world: World, state: State, identities: NDArray[np.int64], policy: Policy
-) -> tuple[Observation, NDArray[np.bool_]]:
+def identify(world: World, state: State, groups: NDArray[np.int64]) -> Identification:
+    """Each user works out its task, Eqs. (1) to (4) with errata E1, E2 and E4, and announces it; see the rule."""
+    return world.rule.identify(rule_round(world, state, groups))
+
+
+def rule_round(world: World, state: State, groups: NDArray[np.int64]) -> RuleRound:
+    """What the identification rule may use in a round."""
+    return RuleRound(
+        round=state.round,
+        seed=world.seed,
+        scenario=world.scenario,
+        fleet=world.fleet,
+        training=world.local_training,
+        samples=world.samples,
+        clip=world.clip,
+        truth=groups if world.rule.given else np.full_like(groups, -1),
+        models=state.models,
+        movements=state.movements,
+        identities=state.identities,
+        exhausted=state.exhausted,
+        ledger=state.ledger,
+        journal=world.journal,
+        memory=state.memory,
+    )
+
+
+def decide(world: World, turn: Turn, policy: Policy) -> NDArray[np.bool_]:
     """Each station chooses users, (B, U) bool, from what it can see."""
-    observation = observe(world, state, identities)
-    answer = policy(observation, generator(world.seed, "policy", round=state.round))
-    selected = validated_selection(answer, world.users, world.scenario.network.stations)
-    return observation, selected & observation.available
+    answer = policy(turn.observation, generator(world.seed, "policy", round=turn.state.round))
+    return validated_selection(answer, world.users, world.scenario.network.stations)
 
 
 def observe(world: World, state: State, identities: NDArray[np.int64]) -> Observation:
     """What the stations know when they choose; stations that are kept blind see all users as of one task."""
-    capable, kept = world.capable, (identities == state.identities) & (state.round > 0)
+    limits, kept = world.limits, (identities == state.identities) & (state.round > 0)
     if world.blind:
-        identities, capable = np.zeros_like(identities), np.ones((len(capable), 1), dtype=bool)
+        identities, limits = np.zeros_like(identities), limits.without_tasks()
         kept = np.zeros_like(kept)
     return Observation(
         round=state.round,
@@ -83,41 +122,30 @@ def observe(world: World, state: State, identities: NDArray[np.int64]) -> Observ
         distances_m=distances(state.positions_m, world.stations_m),
         gains=world.channel.gains(state.positions_m, world.stations_m, state.round),
         samples=world.samples,
-        capable=capable,
-        blocks=world.scenario.network.blocks,
-        downlink_slots=len(capable) if world.blind else world.slots,
-        power_w=world.power_w,
-        noise_w=world.noise_w,
-        min_sinr=world.min_sinr,
         available=~state.exhausted,
         kept=kept,
+        limits=limits,
     )
 
 
-def allocate(
-    world: World,
-    state: State,
-    identification: Identification,
-    observation: Observation,
-    selected: NDArray[np.bool_],
-) -> Decision:
+def allocate(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Decision:
     """Blocks by iterated safe matching, noise in closed form, and the charge of every release.
 
     A user whose budget cannot pay its release is taken out before anything is sent, and the noise
     of its task is computed again for the others.
     """
+    observation = turn.observation
     plan = observation.project(selected)
-    ledger = identification.ledger.copy()
-    privacy = world.scenario.privacy
+    ledger = turn.identification.ledger.copy()
     refused: list[NDArray[np.int64]] = []
     while True:
         served = np.flatnonzero(plan.station >= 0)
         noise_std, infeasible = _noise(world, observation.identities, plan)
-        rho = release_rho(world.clip[served], noise_std[served], privacy.adjacency)
+        rho = world.local_training.rho(world.clip[served], noise_std[served])
         paid = ledger.affordable(served, rho)
         if paid.all():
             ledger.charge(served, rho)
-            world.journal.record(state.round, "gradient", served, rho)
+            world.journal.record(turn.state.round, "gradient", served, rho)
             break
         refused.append(served[~paid])
         ledger.refuse(served[~paid])
@@ -144,11 +172,12 @@ def _noise(world: World, identities: NDArray[np.int64], plan: Plan) -> tuple[NDA
     return levels.std, int((~levels.feasible).sum())
 
 
-def train(world: World, state: State, identities: NDArray[np.int64], decision: Decision) -> Uploads:
-    """Served users clip, add noise, step and upload, Eqs. (5) and (6) with errata E5, E10 and E12.
+def train(world: World, turn: Turn, decision: Decision) -> Uploads:
+    """Served users train, add noise and upload, Eqs. (5) and (6) with errata E5, E10 and E12.
 
     What arrives is checked; what is lost or turned away stays charged, for it has left the device.
     """
+    state, identities = turn.state, turn.identification.identities
     users = np.flatnonzero(decision.plan.station >= 0)
     training = world.scenario.training
     steps = Steps(
@@ -156,88 +185,77 @@ def train(world: World, state: State, identities: NDArray[np.int64], decision: D
         world.samples[users], stations=decision.plan.station[users], blocks=decision.plan.block[users],
     )  # fmt: skip
     result = world.fleet.release(state.round, steps)
-    counted = np.minimum(world.samples[users], training.batch or world.samples[users])
     intake = admit(
         world.transport(state.round, result.uploads),
         state.round,
         users,
         state.models,
         identities[users],
-        reach(world.clip[users], counted, decision.noise_std[users], training.learning_rate, world.weights),
+        world.local_training.reach(world.clip[users], world.samples[users], decision.noise_std[users], world.weights),
         sealed=world.masked,
     )
     return Uploads(intake, result.mean_norm, result.clipped_fraction, result.refused)
 
 
-def settle(world: World, identification: Identification, decision: Decision, uploads: Uploads) -> Decision:
-    """The decision with the ledger that users' own books and refusals lead to; the same where users have none.
+def reconcile_ledger(world: World, turn: Turn, decision: Decision, uploads: Uploads) -> Decision:
+    """The decision with the ledger that users' own ledgers and refusals lead to; the same where users have none.
 
     Nothing left a user that refused, so that its charge is taken back; it sits out from then on. Where a
     user's own total is larger than the run's, it counts.
     """
-    spent, refused = world.fleet.spent(), uploads.refused
-    if spent is None and len(refused) == 0 and not world.fleet.tells:
+    spent, refused = world.fleet.device_ledgers(), uploads.refused
+    if spent is None and len(refused) == 0 and not world.fleet.reports_metrics:
         return decision
-    before, ledger = identification.ledger, decision.ledger.copy()
+    before, ledger = turn.identification.ledger, decision.ledger.copy()
     ledger.spent["gradient"][refused] = before.spent["gradient"][refused]
     ledger.releases[refused] = before.releases[refused]
     ledger.refuse(refused)
-    if world.fleet.tells:
+    if world.fleet.reports_metrics:
         ledger.label_measured(np.arange(world.users))
     if spent is not None:
         ledger = ledger.raise_to(spent)
     return replace(decision, ledger=ledger, refused=np.concatenate([decision.refused, refused]))
 
 
-def aggregate(
-    world: World,
-    state: State,
-    identities: NDArray[np.int64],
-    decision: Decision,
-    uploads: Uploads,
-) -> Aggregation:
-    """New global models: mean at each station (7), then over stations (8) with errata E9; or masked sums over all."""
+def aggregate(world: World, turn: Turn, decision: Decision, uploads: Uploads) -> NewModels:
+    """New global models from the uploads that were let in, Eqs. (7) and (8); or masked sums over all stations."""
+    state, identities = turn.state, turn.identification.identities
     if world.masked:
         return aggregate_masked(world, state, identities, decision, uploads.intake)
     intake = uploads.intake
     if world.blind:
         intake = without_small_tasks(world, identities, intake)
     users = intake.users[intake.accepted]
-    models = aggregate_models(
-        intake.weights[intake.accepted],
-        identities[users],
-        decision.plan.station[users],
-        world.samples[users],
-        state.models,
-        world.scenario.network.stations,
+    models = world.aggregation.combine(
+        Accepted(
+            intake.weights[intake.accepted],
+            identities[users],
+            decision.plan.station[users],
+            world.samples[users],
+            state.models,
+            world.scenario.network.stations,
+        )
     )
     joined = np.zeros(world.users, dtype=bool)
     joined[users] = True
     closed = len(np.unique(identities[uploads.intake.users[uploads.intake.accepted]])) - len(
         np.unique(identities[users])
     )
-    return Aggregation(models, totals_of(world, identities, users), joined, closed_tasks=closed)
+    return NewModels(models, totals_of(world, identities, users), joined, closed_tasks=closed)
 
 
-def evaluate(world: World, state: State, models: NDArray[np.float32], identities: NDArray[np.int64]) -> Evaluation:
+def evaluate(world: World, turn: Turn, new: NewModels) -> Evaluation:
     """Every user's loss and accuracy on its task's new model (errata E7)."""
-    world.fleet.publish(models, state.movements)
-    return world.fleet.evaluate(identities)
+    world.fleet.publish(new.models, turn.state.movements)
+    return world.fleet.evaluate(turn.identification.identities)
 
 
-def advance(
-    world: World,
-    state: State,
-    identification: Identification,
-    decision: Decision,
-    uploads: Uploads,
-    aggregation: Aggregation,
-) -> State:
+def advance(world: World, turn: Turn, decision: Decision, uploads: Uploads, new: NewModels) -> State:
     """The state of the next round: users have moved, changed models have a new movement (2)."""
-    models = aggregation.models
+    state, models = turn.state, new.models
     moved = models - state.models
     changed = np.any(moved != 0, axis=1)
-    positions, memory = world.mobility.move(
+    positions, mobility_memory = world.mobility.move(
         state.positions_m,
         state.mobility_memory,
         world.scenario.mobility.round_s,
@@ -245,13 +263,12 @@ def advance(
     )
     exhausted = state.exhausted.copy()
     exhausted[decision.refused] = True
-    identities = identification.identities
-    if world.scenario.privacy.identity == "from_release":
-        identities = identities_from_releases(world, state, identities, uploads.intake, aggregation)
+    trained = Trained(uploads.intake, new.joined, models, new.totals, world.first_models)
+    identities, memory = world.rule.after_round(rule_round(world, state, turn.groups), turn.identification, trained)
     return State(
         round=state.round + 1,
         positions_m=positions,
-        mobility_memory=memory,
+        mobility_memory=mobility_memory,
         models=models,
         movements=np.where(changed[:, None], moved, state.movements),
         active=broadcasting(world, changed) if world.blind else decision.plan.active,
@@ -259,4 +276,5 @@ def advance(
         served_rounds=state.served_rounds + (decision.plan.station >= 0),
         exhausted=exhausted,
         ledger=decision.ledger,
+        memory=memory,
     )

@@ -12,26 +12,32 @@ from torch import nn
 
 from covey.association import Policy, get_policy
 from covey.data import UserData, load_dataset, partition
+from covey.data.over_time import DataOverTime
 from covey.errors import ScenarioError
-from covey.learning import (
+from covey.extras import require_extra
+from covey.federated import (
+    Aggregation,
     Engine,
     Fleet,
+    LocalTraining,
     Members,
     Transport,
     build_model,
     count_weights,
     initial_weights,
-    random_identities,
 )
+from covey.identification import Rule, ScoreRule, build_rule
+from covey.parts import AGGREGATIONS, DATA_OVER_TIME, LOCAL_TRAININGS
 from covey.privacy import Journal, Ledger, build_noise, charge_lost
-from covey.radio import Channel, ChannelModel, MobilityModel, TraceMobility, build_mobility, place
+from covey.radio import ChannelModel, MobilityModel, TraceMobility, build_channel, build_mobility, place
 from covey.scenario import Scenario, load_scenario
 from covey.seeding import generator
+from covey.simulation.fit import check_broadcasts, check_members, check_parts, what_is_lacking
 from covey.simulation.history import History
 from covey.simulation.record import RoundRecord
 from covey.simulation.round import play_round
 from covey.simulation.state import State
-from covey.simulation.world import LossyTransport, World, capability, clipping_norms
+from covey.simulation.world import LossyTransport, World, clipping_norms
 
 
 def simulate(
@@ -94,70 +100,55 @@ class Simulation:
     ) -> None:
         if not isinstance(scenario, Scenario):
             scenario = load_scenario(scenario)
+        if scenario.security.mode == "masked":
+            require_extra("masks", "security.mode = 'masked'")
         if seed < 0:
             raise ScenarioError(f"the seed is {seed}; seeds are whole numbers from 0")
         if rounds is not None and rounds < 1:
             raise ScenarioError(f"rounds is {rounds}; a run has at least 1 round")
         self.policy: Policy = get_policy(policy) if isinstance(policy, str) else policy
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
+        self.data: UserData | None = None
         if fleet is None or members is None:
             self.data = user_data(scenario, seed) if data is None else data
             members = _members(self.data)
-        _check_fit(scenario, members)
+        check_members(scenario, members)
         module = build_model(scenario.model, members.shape, members.classes) if model is None else model
         stations_m, users_m = place(scenario.network, seed)
         if isinstance(mobility, TraceMobility):
             users_m = mobility.first_m
+        rule = build_rule(scenario)
+        training: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
+        aggregation: Aggregation = AGGREGATIONS.build(scenario.training.aggregation, scenario)
+        over_time: DataOverTime = DATA_OVER_TIME.build(scenario.data.over_time, scenario, seed)
+        lacking = what_is_lacking(scenario, members) | ({} if fleet is None else dict(fleet.lacks))
+        check_parts(scenario, lacking, rule, training, aggregation, over_time)
         self.world = World(
             scenario=scenario,
             seed=seed,
             stations_m=stations_m,
-            capable=capability(scenario),
             samples=members.samples,
             test_samples=members.test_samples,
             groups=members.groups,
             clip=clipping_norms(scenario, members.samples),
             weights=count_weights(module),
             first_models=initial_weights(module, scenario.network.tasks, seed),
-            channel=channel or Channel(scenario.radio, scenario.network.min_distance_m, seed),
+            rule=rule,
+            local_training=training,
+            aggregation=aggregation,
+            over_time=over_time,
+            data=self.data,
+            channel=channel or build_channel(scenario, seed),
             mobility=mobility or build_mobility(scenario.mobility, scenario.network.area_m),
-            fleet=fleet
-            or Engine(
-                module,
-                self.data,
-                tasks=scenario.network.tasks,
-                workers=workers,
-                seed=seed,
-                noise=build_noise(scenario.privacy.noise, seed),
-            ),
+            fleet=fleet or _engine(scenario, seed, module, self.data, workers, rule, training),
             transport=LossyTransport(scenario.radio.loss_probability, seed, transport),
             journal=journal or Journal(),
             meter={},
         )
         try:
-            if self.world.blind and self.world.slots < scenario.network.tasks:
-                raise ScenarioError(
-                    f"with security.mode = '{scenario.security.mode}' all {scenario.network.tasks} models may have to"
-                    f" be broadcast in a round, but only {self.world.slots} fit into radio.downlink_limit_s; raise"
-                    " it, or radio.downlink_rate_bps"
-                )
+            check_broadcasts(self.world)
             self.state = self._initial_state(users_m)
-            self.history = History(
-                scenario=scenario,
-                seed=seed,
-                policy=name,
-                rounds=rounds or scenario.training.rounds,
-                samples=self.world.samples,
-                groups=self.world.groups,
-                stations_m=stations_m,
-                clip=self.world.clip,
-                start=self._start(),
-                models=self.state.models,
-                ledger=self.state.ledger,
-                upload_bits=float(self.world.upload_bits),
-                served_rounds=self.state.served_rounds,
-                milliseconds=self.world.meter,
-            )
+            self.history = self._empty_history(name, rounds or scenario.training.rounds)
         except BaseException:
             self.close()
             raise
@@ -207,10 +198,8 @@ class Simulation:
     def _initial_state(self, users_m: np.ndarray[Any, np.dtype[np.float64]]) -> State:
         world, scenario = self.world, self.world.scenario
         models = world.first_models.copy()
-        if scenario.clustering.rule == "oracle":
-            identities = world.groups.copy()
-        else:
-            identities = random_identities(world.users, world.tasks, generator(world.seed, "identity"))
+        rng = generator(world.seed, "identity")
+        truth = world.groups if world.rule.given else np.full_like(world.groups, -1)
         return State(
             round=0,
             positions_m=users_m,
@@ -218,7 +207,7 @@ class Simulation:
             models=models,
             movements=np.zeros_like(models),
             active=world.capable.copy(),
-            identities=identities,
+            identities=world.rule.start(world.users, world.tasks, truth, rng),
             served_rounds=np.zeros(world.users, dtype=np.int64),
             exhausted=np.zeros(world.users, dtype=bool),
             ledger=Ledger(
@@ -227,6 +216,25 @@ class Simulation:
                 adjacency=scenario.privacy.adjacency,
                 budget_epsilon=scenario.privacy.budget_epsilon,
             ),
+        )
+
+    def _empty_history(self, policy: str, rounds: int) -> History:
+        world, state = self.world, self.state
+        return History(
+            scenario=world.scenario,
+            seed=world.seed,
+            policy=policy,
+            rounds=rounds,
+            samples=world.samples,
+            groups=world.groups,
+            stations_m=world.stations_m,
+            clip=world.clip,
+            start=self._start(),
+            models=state.models,
+            ledger=state.ledger,
+            upload_bits=float(world.upload_bits),
+            served_rounds=state.served_rounds,
+            milliseconds=world.meter,
         )
 
     def _start(self) -> dict[str, Any]:
@@ -250,6 +258,31 @@ def user_data(scenario: Scenario, seed: int) -> UserData:
     return partition(dataset, scenario, seed)
 
 
+def _engine(
+    scenario: Scenario,
+    seed: int,
+    module: nn.Module,
+    data: UserData | None,
+    workers: int,
+    rule: Rule,
+    training: LocalTraining,
+) -> Engine:
+    """The fleet of users that compute here."""
+    if data is None:
+        raise ScenarioError("a fleet without members, or members without a fleet, cannot play; give both or neither")
+    return Engine(
+        module,
+        data,
+        tasks=scenario.network.tasks,
+        workers=workers,
+        seed=seed,
+        noise=build_noise(scenario.privacy.noise, seed),
+        training=training,
+        announcer=rule.announcement if isinstance(rule, ScoreRule) else None,
+        gradients=scenario.compute.gradients,
+    )
+
+
 def _members(data: UserData) -> Members:
     return Members(data.samples, np.diff(data.test_offsets), data.groups, data.shape, len(data.classes))
 
@@ -258,21 +291,3 @@ def _mean(sums: np.ndarray[Any, Any], counts: np.ndarray[Any, np.dtype[np.int64]
     """Sums over counts, of the users whose sum is known; undefined when none is."""
     known = ~np.isnan(sums)
     return float(sums[known].sum() / counts[known].sum()) if known.any() else float("nan")
-
-
-def _check_fit(scenario: Scenario, members: Members) -> None:
-    users = len(members.samples)
-    if users != scenario.network.users:
-        raise ScenarioError(
-            f"the data has {users} users but the scenario {scenario.network.users}; set network.users = {users}"
-        )
-    groups = len(np.unique(members.groups))
-    if members.groups.max() >= scenario.network.tasks:
-        raise ScenarioError(
-            f"the data has {groups} groups numbered up to {members.groups.max()} but the scenario only"
-            f" {scenario.network.tasks} tasks; set network.tasks = {members.groups.max() + 1}"
-        )
-    if scenario.clustering.rule == "oracle" and members.groups.min() < 0:
-        raise ScenarioError(
-            "clustering.rule is 'oracle' but the true groups are not known; give them, or choose another rule"
-        )

@@ -7,19 +7,27 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.allocation import Plan
-from covey.learning import Intake
+from covey.federated import Evaluation, Intake
+from covey.identification import Identification
+from covey.network import Observation, Plan
 from covey.privacy import Ledger
+from covey.simulation.record import RoundRecord
+from covey.simulation.state import State
 
 
 @dataclass(frozen=True)
-class Identification:
-    """Tasks (U,), and who uploaded a model to be grouped (`kmeans`) or could not pay for announcing."""
+class Turn:
+    """A round up to the stations' choice.
 
-    identities: NDArray[np.int64]
-    ledger: Ledger
-    uploaders: NDArray[np.int64]
-    refused: NDArray[np.int64]
+    state: before the round; broadcast_s: (B,) seconds of air time; groups: (U,) true groups in this round, for
+    measurement only.
+    """
+
+    state: State
+    broadcast_s: NDArray[np.float64]
+    identification: Identification
+    observation: Observation
+    groups: NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class Uploads:
 
 
 @dataclass(frozen=True)
-class Aggregation:
+class NewModels:
     """New models (K, D), the samples behind each (K,), 0 where it stayed, and what masking them took.
 
     joined: (U,) bool, users whose upload is in a model; closed_tasks: tasks whose sum was too small to be opened;
@@ -63,3 +71,13 @@ class Aggregation:
     unsent: int = 0
     protocol_bytes: int = 0
     protocol_sent_bytes: NDArray[np.int64] | int = 0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A whole round: the state after it, its record, and what was decided and measured."""
+
+    state: State
+    record: RoundRecord
+    decision: Decision
+    evaluation: Evaluation

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.identification.rule import Memory
 from covey.privacy import Ledger
 
 
@@ -18,7 +19,8 @@ class State:
     float32 global models, which every user also holds as its last received copies. movements:
     (K, D) last movement of each model (2), zero until it first moved. active: (B, K) bool, the
     (station, task) pairs that aggregated in the last round and broadcast in this one. identities:
-    (U,) announced tasks. exhausted: (U,) bool, users whose budget refused a release.
+    (U,) announced tasks. exhausted: (U,) bool, users whose budget refused a release. memory: what the
+    identification rule remembers, by name.
     """
 
     round: int
@@ -31,3 +33,4 @@ class State:
     served_rounds: NDArray[np.int64]
     exhausted: NDArray[np.bool_]
     ledger: Ledger
+    memory: Memory = field(default_factory=dict)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.allocation import min_sinr
-from covey.learning import Engine, Fleet, Transport, Upload
+from covey.data import UserData
+from covey.data.over_time import DataOverTime
+from covey.federated import Aggregation, Engine, Fleet, LocalTraining, Transport, Upload
+from covey.identification import Rule
+from covey.network import NetworkLimits, model_bits
 from covey.privacy import Journal
-from covey.radio import ChannelModel, MobilityModel, dbm_to_w, downlink_slots
+from covey.radio import ChannelModel, MobilityModel
 from covey.scenario import Scenario
 from covey.security.parameters import WORD_BITS
 from covey.seeding import generator
@@ -21,22 +25,26 @@ from covey.seeding import generator
 class World:
     """What a round needs and does not change.
 
-    stations_m: (B, 2) station coordinates. capable: (B, K) bool, which station runs which task.
-    samples: (U,) training samples X_i. groups: (U,) true groups, for measurement only; -1 where unknown. clip: (U,)
-    per-sample clipping norms C_i. weights: model weights D. first_models: (K, D) models before the
-    first round. meter: milliseconds that secure aggregation took here, by side and phase; no result depends on it.
+    stations_m: (B, 2) station coordinates. samples: (U,) training samples X_i. groups: (U,) true groups, for
+    measurement only; -1 where unknown. clip: (U,) per-sample clipping norms C_i. weights: model weights D.
+    first_models: (K, D) models before the first round. data: of all users at the start; None where users are
+    elsewhere. meter: milliseconds that secure aggregation took here, by side and phase; no result depends on it.
     """
 
     scenario: Scenario
     seed: int
     stations_m: NDArray[np.float64]
-    capable: NDArray[np.bool_]
     samples: NDArray[np.int64]
     test_samples: NDArray[np.int64]
     groups: NDArray[np.int64]
     clip: NDArray[np.float64]
     weights: int
     first_models: NDArray[np.float32]
+    rule: Rule
+    local_training: LocalTraining
+    aggregation: Aggregation
+    over_time: DataOverTime
+    data: UserData | None
     channel: ChannelModel
     mobility: MobilityModel
     fleet: Fleet
@@ -71,37 +79,25 @@ class World:
         """Number of tasks, K."""
         return self.scenario.network.tasks
 
+    @cached_property
+    def limits(self) -> NetworkLimits:
+        """What limits every round: the radio's numbers, and which station runs which task."""
+        return NetworkLimits.of(self.scenario, self.weights)
+
+    @property
+    def capable(self) -> NDArray[np.bool_]:
+        """(B, K): which station runs which task."""
+        return self.limits.capable
+
     @property
     def model_bits(self) -> float:
         """Bits of one model on the air."""
-        given = self.scenario.radio.model_bits
-        return self.weights * self.scenario.radio.bits_per_weight if given is None else given
+        return model_bits(self.scenario.radio, self.weights)
 
     @property
     def upload_bits(self) -> float:
         """Bits of one upload on the air: a model, or the words of all tasks' slots where uploads are masked."""
         return self.tasks * (self.weights + 1) * WORD_BITS if self.masked else self.model_bits
-
-    @property
-    def slots(self) -> int:
-        """How many (station, task) broadcasts fit in the downlink limit (11c)."""
-        radio = self.scenario.radio
-        return downlink_slots(radio.downlink_limit_s, self.model_bits, radio.downlink_rate_bps)
-
-    @property
-    def power_w(self) -> float:
-        """Transmit power of a user in watts."""
-        return dbm_to_w(self.scenario.radio.user_power_dbm)
-
-    @property
-    def noise_w(self) -> float:
-        """Receiver noise of one block in watts."""
-        return dbm_to_w(self.scenario.radio.noise_dbm_per_block)
-
-    @property
-    def min_sinr(self) -> float:
-        """The signal-to-interference-and-noise ratio at which a block carries the rate floor."""
-        return min_sinr(self.scenario.radio.min_rate_bps, self.scenario.radio.block_bandwidth_hz)
 
 
 @dataclass(frozen=True)
@@ -118,14 +114,6 @@ class LossyTransport:
             drawn = (generator(self.seed, "loss", user=upload.user, round=round).random() for upload in sent)
             sent = [upload for upload, luck in zip(sent, drawn, strict=True) if luck >= self.probability]
         return sent if self.after is None else self.after(round, sent)
-
-
-def capability(scenario: Scenario) -> NDArray[np.bool_]:
-    """(B, K) bool: which station can run which task."""
-    capable = np.zeros((scenario.network.stations, scenario.network.tasks), dtype=bool)
-    for station, tasks in enumerate(scenario.network.station_tasks):
-        capable[station, list(tasks)] = True
-    return capable
 
 
 def clipping_norms(scenario: Scenario, samples: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -5,6 +5,7 @@ The derivation is in docs/theory.md.
 
 from covey.theory.bound import CAUSES, Bound
 from covey.theory.curvature import Curvature, estimated_curvature, largest_of, softmax_curvature
+from covey.theory.measured_steps import StepMeasures, lemma, measure_step, measure_users, one_step, split, worst_case
 from covey.theory.participation import (
     Participation,
     expected_participation,
@@ -12,8 +13,7 @@ from covey.theory.participation import (
     participation,
     shares,
 )
-from covey.theory.run import RunBound, Stationarity, TaskBound
-from covey.theory.steps import StepMeasures, lemma, measure_step, measure_users, one_step, split, worst_case
+from covey.theory.run_bound import RunBound, Stationarity, TaskBound
 from covey.theory.theorems import (
     long_run,
     printed_proposition_1,

@@ -1,20 +1,20 @@
-"""Data sets by name: the ones covey knows and the ones a program registers."""
+"""Data sets by name: the ones covey knows, those of installed packages, and the ones a program registers."""
 
 from __future__ import annotations
 
-from covey.data.sources import cifar10, digits, fashion_mnist, femnist, folder, synthetic
 from covey.data.sources.base import Loader, Source, data_root
-
-BUILT_IN: dict[str, Source] = {
-    module.SOURCE.name: module.SOURCE for module in (digits, cifar10, femnist, fashion_mnist, synthetic, folder)
-}
-
-_registered: dict[str, Source] = {}
+from covey.parts import DATASETS
 
 
-def known_datasets() -> dict[str, Source]:
-    """All data sets by name, built in and registered."""
-    return BUILT_IN | _registered
+def source_of(name: str) -> Source:
+    """The data set of this name; a part that is only a loader, `loader(data, seed)`, is made one."""
+    part = DATASETS.get(name)
+    if isinstance(part, Source):
+        return part
+    if not callable(part):
+        raise DATASETS.refused(name, f"is {part!r}, which is neither a Source nor a loader")
+    about = (part.__doc__ or "a loader of its own").strip().splitlines()[0]
+    return Source(name=name, about=about, how_to_get="made by its loader, nothing to fetch", load=part)
 
 
 def register_dataset(name: str, loader: Loader) -> None:
@@ -23,11 +23,7 @@ def register_dataset(name: str, loader: Loader) -> None:
     `data` is the scenario's data section (`data.path` is free for the loader's use). A name can be
     registered again, which replaces it; the built-in names cannot.
     """
-    if not name or name in BUILT_IN:
-        raise ValueError(f"'{name}' cannot be registered; choose a name other than {', '.join(BUILT_IN)}")
-    _registered[name] = Source(
-        name=name, about="registered by this program", how_to_get="registered by this program", load=loader
-    )
+    DATASETS.register(name, loader)
 
 
-__all__ = ["BUILT_IN", "Loader", "Source", "data_root", "known_datasets", "register_dataset"]
+__all__ = ["Loader", "Source", "data_root", "register_dataset", "source_of"]

@@ -13,7 +13,7 @@ from covey.evaluation import Estimate, mean_interval
 from covey.figures.claims import Claim, judge_side
 from covey.figures.draw import panels, sign
 from covey.figures.plans import Work, figure_2
-from covey.figures.tables import Row
+from covey.figures.rows import Row
 from covey.report.palette import drawing_style
 from covey.report.words import count
 

@@ -14,7 +14,7 @@ from covey.figures.definitions import change, convergence_epoch, final_reward, s
 from covey.figures.draw import curves, keep_to, legend, look, panels, points, sign
 from covey.figures.kinds import Played, RealRun, Training
 from covey.figures.plans import FIRST_LAYOUT, QUICK_REFERENCES, SHORT_EXPLORATION, SHORT_SEEDS, Work
-from covey.figures.tables import Floats, Row, by_seed, column, grid, paired, where
+from covey.figures.rows import Floats, Row, by_seed, column, grid, paired, where
 from covey.report.palette import drawing_style
 
 TITLE = "Reward over epochs"

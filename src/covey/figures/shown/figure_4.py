@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 from covey.figures.claims import Claim
 from covey.figures.plans import Work
+from covey.figures.rows import Row
 from covey.figures.shown.over_users import claims_over_users, draw_over_users, rows_of_greedy, rows_over_users
-from covey.figures.tables import Row
 
 TITLE = "Loss over the number of users"
 CAPTION = (

@@ -19,7 +19,7 @@ from covey.figures.definitions import (
 from covey.figures.draw import curves, keep_to, legend_above, panels, sign
 from covey.figures.kinds import Played, Training
 from covey.figures.plans import FIRST_LAYOUT, Work
-from covey.figures.tables import Floats, Row, by_seed, column, grid, paired, where
+from covey.figures.rows import Floats, Row, by_seed, column, grid, paired, where
 from covey.report.palette import drawing_style
 
 TITLE = "Progressive and fixed penalty"

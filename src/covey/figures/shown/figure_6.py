@@ -15,7 +15,7 @@ from covey.figures.definitions import change
 from covey.figures.draw import panels, points, sign
 from covey.figures.kinds import Allocated
 from covey.figures.plans import Work, leakage_of
-from covey.figures.tables import Row, column, paired, where
+from covey.figures.rows import Row, column, paired, where
 from covey.report.palette import FAINT, MUTED, drawing_style
 from covey.report.words import count
 

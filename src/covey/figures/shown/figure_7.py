@@ -12,8 +12,8 @@ from covey.figures.claims import SAME, Claim, Verdict, judge, judge_side, words
 from covey.figures.definitions import difference
 from covey.figures.draw import curves, legend, panels, sign
 from covey.figures.plans import Work
-from covey.figures.shown.rounds import FACTORS, compared_rows, noise_rows
-from covey.figures.tables import Row, by_seed, grid, paired, where
+from covey.figures.rows import Row, by_seed, grid, paired, where
+from covey.figures.shown.over_rounds import FACTORS, compared_rows, noise_rows
 from covey.report.palette import drawing_style
 
 TITLE = "Clustering accuracy over rounds"

@@ -14,8 +14,8 @@ from covey.figures.claims import Claim, judge, words
 from covey.figures.definitions import change, difference
 from covey.figures.draw import curves, look, panels, sign
 from covey.figures.plans import Work
-from covey.figures.shown.rounds import FACTORS, compared_rows, noise_rows
-from covey.figures.tables import Row, column, grid, paired, where
+from covey.figures.rows import Row, column, grid, paired, where
+from covey.figures.shown.over_rounds import FACTORS, compared_rows, noise_rows
 from covey.report.palette import INK, STACK, drawing_style
 from covey.report.words import listed, quantity
 

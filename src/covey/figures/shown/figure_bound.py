@@ -15,7 +15,7 @@ from covey.figures.claims import Claim, judge_equal, judge_side, words
 from covey.figures.definitions import difference
 from covey.figures.draw import panels, sign
 from covey.figures.plans import Work, figure_bound
-from covey.figures.tables import Row, column, where
+from covey.figures.rows import Row, column, where
 from covey.report.palette import INK, OKABE_ITO, drawing_style
 from covey.report.words import count, listed
 from covey.theory import CAUSES

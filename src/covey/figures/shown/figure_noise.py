@@ -13,7 +13,7 @@ from covey.figures.definitions import difference
 from covey.figures.draw import look, panels, points, sign
 from covey.figures.kinds import RealRun
 from covey.figures.plans import RULES, Work, noise_of
-from covey.figures.tables import Row, by_seed, paired, where
+from covey.figures.rows import Row, by_seed, paired, where
 from covey.report.palette import INK, MUTED, drawing_style
 
 TITLE = "Clustering rules under noise"

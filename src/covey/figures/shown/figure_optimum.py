@@ -14,7 +14,7 @@ from covey.figures.definitions import difference
 from covey.figures.draw import LOOKS, panels, sign
 from covey.figures.kinds import Optimum
 from covey.figures.plans import FIRST_LAYOUT, REFERENCES, SMALL, Work
-from covey.figures.tables import Floats, Row, column, paired, where
+from covey.figures.rows import Floats, Row, column, paired, where
 from covey.report.palette import INK, MUTED, drawing_style
 
 TITLE = "Distance from the optimum"

@@ -13,7 +13,7 @@ from covey.figures.definitions import difference
 from covey.figures.draw import look, panels, sign
 from covey.figures.kinds import RealRun
 from covey.figures.plans import RULES, Work, noise_of
-from covey.figures.tables import Row, by_seed, column, paired, where
+from covey.figures.rows import Row, by_seed, column, paired, where
 from covey.report.palette import FAINT, MUTED, drawing_style
 
 TITLE = "Privacy against accuracy"

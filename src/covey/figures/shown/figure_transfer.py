@@ -15,7 +15,7 @@ from covey.figures.claims import Claim, judge_side
 from covey.figures.draw import look, panels, points, sign
 from covey.figures.kinds import Played, Training
 from covey.figures.plans import FIGURES, Work
-from covey.figures.tables import Floats, Row, column, where
+from covey.figures.rows import Floats, Row, column, where
 from covey.report.palette import MUTED, drawing_style
 
 TITLE = "Policies in networks of other sizes"

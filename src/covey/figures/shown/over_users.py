@@ -13,7 +13,7 @@ from covey.figures.definitions import change, difference
 from covey.figures.draw import legend_above, look, panels, points, sign
 from covey.figures.kinds import RealRun
 from covey.figures.plans import FIRST_LAYOUT, Work, users_of
-from covey.figures.tables import Row, by_seed, column, paired, where
+from covey.figures.rows import Row, by_seed, column, paired, where
 from covey.report.palette import drawing_style
 
 _LAST = ("loss", "test_loss", "accuracy", "clustering_accuracy")

@@ -10,7 +10,7 @@ const TOP = 40;
 /**
  * Draw the block grid: a row per station, a column per block, coloured by task.
  *
- * data: { site, frame } as covey/report/data.py describes. options: width in CSS pixels; selected: a
+ * data: { site, frame } as covey/report/page_data.py describes. options: width in CSS pixels; selected: a
  * user to point out, or null; colours: a theme.
  */
 export function draw(canvas, data, options = {}) {

@@ -11,7 +11,7 @@ const TOP = 44;
  * Draw the table of groups (rows) and tasks (columns).
  *
  * Columns are ordered so that right identities lie on the diagonal, which is outlined; the shade is
- * the share of the group. data: { site, frame } as covey/report/data.py describes. options: width in
+ * the share of the group. data: { site, frame } as covey/report/page_data.py describes. options: width in
  * CSS pixels; colours: a theme.
  */
 export function draw(canvas, data, options = {}) {

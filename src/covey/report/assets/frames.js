@@ -1,4 +1,4 @@
-/* What the frames of a run say: positions, right and wrong identities, sentences. See covey/report/data.py. */
+/* What the frames of a run say: positions, right and wrong identities, sentences. See covey/report/page_data.py. */
 
 import { count, number, percent, quantity } from "./words.js";
 

@@ -12,7 +12,7 @@ const FOOT = 26;
 /**
  * Draw a round.
  *
- * data: { site, frame } as covey/report/data.py describes, with positions.
+ * data: { site, frame } as covey/report/page_data.py describes, with positions.
  * options: width and maxHeight in CSS pixels; selected: a user to point out, or null;
  * view: { zoom, x, y }, x and y being the metres in the middle; colours: a theme.
  */

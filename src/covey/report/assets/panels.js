@@ -11,7 +11,7 @@ const NAMED_USERS = 40;
 
 const DASHES = [undefined, [8, 4], [2, 3], [10, 3, 2, 3]];
 
-/** All plots of a run over its rounds, by name, for data as covey/report/data.py describes. */
+/** All plots of a run over its rounds, by name, for data as covey/report/page_data.py describes. */
 export function runPanels(data, colours) {
   const panels = allPanels(data, colours);
   return Object.fromEntries(Object.entries(panels).map(([name, panel]) => [name, isEmpty(panel) ? UNKNOWN : panel]));

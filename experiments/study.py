@@ -1,0 +1,36 @@
+"""What the studies share: cells that are missing are computed in processes, kept in the study's store, and sorted."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from covey.cli.common import cores, interruptible, progress_bar
+from covey.figures.cells import Cell, cells_in
+from covey.figures.compute import finish
+
+
+def options_of(description: str | None, results: Path) -> argparse.ArgumentParser:
+    """A parser with the options of every study."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=results, help="folder of the study's results")
+    parser.add_argument("--processes", type=int, default=cores())
+    parser.add_argument("--any-version", action="store_true", help="reuse what other versions have computed")
+    return parser
+
+
+def compute(cells: Sequence[Cell], folder: Path, options: argparse.Namespace) -> None:
+    """Compute the cells that are missing in a folder's store, in this order; the same command goes on after Ctrl-C."""
+    store = cells_in(folder, any_version=options.any_version)
+    with interruptible(), progress_bar(Console(stderr=True)) as progress:
+        bar = progress.add_task("cells", total=len(cells), now="")
+        finish(
+            lambda _: [*cells],
+            store,
+            options.processes,
+            lambda now, done, known: progress.update(bar, completed=done, total=known, now=now[:60]),
+        )
+    store.tidy()

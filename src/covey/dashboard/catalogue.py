@@ -1,0 +1,84 @@
+"""The list of all runs and trainings in a folder, kept up to date by the times of their files."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+
+from covey.agents.training_files import CHECKPOINT as TRAINING_CHECKPOINT
+from covey.agents.training_files import METRICS
+from covey.dashboard.entries import Entry, Facts, facts_of
+from covey.dashboard.runs_folder import MARKS, OUTPUT, Folder, NotFoundError
+from covey.simulation.checkpoint import CHECKPOINT
+from covey.simulation.progress import PROGRESS, worker_of
+
+#: Files whose times and sizes tell whether the facts of an entry have changed.
+_WATCHED = (
+    PROGRESS, "summary.json", "scenario.toml", "learner.json", CHECKPOINT, TRAINING_CHECKPOINT, METRICS, OUTPUT,
+)  # fmt: skip
+
+Signature = tuple[tuple[str, int, int], ...]
+
+
+class Catalogue:
+    """Entries of a folder; safe to use from several threads.
+
+    `starting(name)` is the process of a job that has been started here, while it has not yet taken its lock.
+    """
+
+    def __init__(self, folder: Folder, starting: Callable[[str], int | None] = lambda name: None) -> None:
+        self.folder = folder
+        self._starting = starting
+        self._facts: dict[str, tuple[Signature, Facts]] = {}
+        self._lock = threading.Lock()
+
+    def entries(self) -> list[Entry]:
+        """All entries, the last changed first."""
+        found = [self._entry(name, files) for name, files in self.folder.walk()]
+        with self._lock:
+            names = {entry.id for entry in found}
+            self._facts = {name: facts for name, facts in self._facts.items() if name in names}
+        return sorted(found, key=lambda entry: (-entry.updated, entry.id))
+
+    def entry(self, name: str) -> Entry:
+        """One entry; `NotFoundError` when there is none of this name."""
+        path = self.folder.place(name)
+        files = {file.name: file.stat(follow_symlinks=False) for file in os.scandir(path) if _plain_file(file)}
+        if not MARKS & files.keys():
+            raise NotFoundError(f"'{name}' holds neither a run nor a training; look one up in the list")
+        return self._entry(name, files)
+
+    def worker(self, name: str) -> int | None:
+        """The process that works on an entry: its number, 0 if on another machine, None if there is none."""
+        worker = worker_of(self.folder.root / name)
+        return self._starting(name) if worker is None else worker
+
+    def _entry(self, name: str, files: Mapping[str, os.stat_result]) -> Entry:
+        # Asked before the facts are read: work that ends in between is then seen as running a moment longer.
+        worker = self.worker(name)
+        facts = self._known(name, files)
+        running = worker is not None
+        return Entry(
+            id=name,
+            status="running" if running else facts.ended,
+            updated=max((stat.st_mtime for file, stat in files.items() if file in _WATCHED), default=0.0),
+            resumable=facts.resumable and not running,
+            stoppable=bool(worker),
+            message="" if running else facts.message,
+            **facts.model_dump(exclude={"ended", "resumable", "message"}),
+        )
+
+    def _known(self, name: str, files: Mapping[str, os.stat_result]) -> Facts:
+        signature = tuple((file, files[file].st_mtime_ns, files[file].st_size) for file in _WATCHED if file in files)
+        with self._lock:
+            known = self._facts.get(name)
+        if known is None or known[0] != signature:
+            known = signature, facts_of(self.folder.root / name, files)
+            with self._lock:
+                self._facts[name] = known
+        return known[1]
+
+
+def _plain_file(file: os.DirEntry[str]) -> bool:
+    return file.is_file(follow_symlinks=False)

@@ -1,0 +1,112 @@
+"""Listening: the socket, the server, and how both end."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from covey.dashboard.access import Guard
+from covey.dashboard.lazy_app import Late
+from covey.dashboard.pages import page_app
+from covey.dashboard.scenario_keys import Settings, is_loopback
+from covey.errors import ScenarioError
+
+#: Seconds in which a browser may fetch the page before everything else is imported.
+_HEAD_START_S = 2.0
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that listens there; one sentence when it cannot."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    foreign = f"'{host}' is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all its addresses"
+    try:
+        socket.getaddrinfo(host, port, family)
+    except (OSError, UnicodeError):  # names that nobody knows, and what cannot be a name
+        raise ScenarioError(foreign) from None
+    try:
+        return socket.create_server((host, port), family=family)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            reason = f"port {port} is in use; choose another with --port, or --port 0 for any free one"
+        elif error.errno in (errno.EACCES, errno.EPERM):
+            reason = f"port {port} needs more rights than you have; choose one above 1023 with --port"
+        elif error.errno == errno.EADDRNOTAVAIL:
+            reason = foreign
+        else:
+            reason = f"cannot listen at {host} port {port}: {error.strerror or error}"
+        raise ScenarioError(reason) from None
+
+
+def serve(settings: Settings, listening: socket.socket, ready: Callable[[str], None]) -> None:
+    """Serve until the process is interrupted; `ready` is called with the address to open once it answers."""
+    # Passed on by the server after it has ended cleanly.
+    with contextlib.suppress(KeyboardInterrupt), listening:
+        server_of(settings, listening, ready).run(sockets=[listening])
+
+
+def server_of(settings: Settings, listening: socket.socket, ready: Callable[[str], None]) -> uvicorn.Server:
+    """The server of a dashboard, not yet started; it ends when its `should_exit` is set."""
+    settings = replace(settings, port=listening.getsockname()[1])
+
+    def make() -> ASGIApp:
+        from covey.dashboard.app import api_app  # takes seconds, in which the page already loads
+
+        return api_app(settings, closing=lambda: server.should_exit)
+
+    late = Late(page_app(), make)
+
+    def answering() -> None:
+        ready(address_of(settings))
+        soon = threading.Timer(_HEAD_START_S, late.begin)
+        soon.daemon = True
+        soon.start()
+
+    server = _Server(
+        uvicorn.Config(
+            Guard(late, settings),
+            log_level="critical",
+            access_log=False,  # addresses may hold the token
+            server_header=False,
+            proxy_headers=False,  # nobody may say that they are somebody else
+            lifespan="off",
+            timeout_graceful_shutdown=5,
+            limit_concurrency=200,
+        ),
+        answering,
+    )
+    return server
+
+
+def address_of(settings: Settings) -> str:
+    """The address to open in a browser; with the token, if there is one."""
+    host = settings.host
+    if host in ("0.0.0.0", "::"):
+        host = socket.gethostname()
+    shown = f"[{host}]" if ":" in host else host
+    login = f"login?token={settings.token}" if settings.token is not None else ""
+    return f"http://{shown}:{settings.port}/{login}"
+
+
+def reaches_others(host: str) -> bool:
+    """Whether other machines can reach this address."""
+    return not is_loopback(host)
+
+
+class _Server(uvicorn.Server):
+    """A server that says when it answers."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then say so."""
+        await super().startup(sockets)
+        self._ready()

@@ -1,0 +1,139 @@
+"""What a device keeps on its own disk: its ledger, its task, and its answers of the last round.
+
+Everything is written before anything leaves the device. The journal of charges is the truth about what was spent;
+answers are kept until the next round, so that a server that lost them gets the same bytes again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from covey.deploy.app.wire import Packet, pack, unpack
+from covey.errors import DataError, OutputError, ScenarioError
+from covey.files import write_atomically
+from covey.privacy import JOURNAL, Journal, Ledger, charge_lost, read_journal
+from covey.privacy.ledger import KINDS, Kind
+from covey.scenario.schema import Privacy
+
+#: Two ledgers that differ by less than this share of the total differ by rounding alone.
+ROUNDING = 1e-12
+_ME = np.zeros(1, dtype=np.int64)
+
+
+class DeviceState:
+    """The private folder of one device.
+
+    ledger: all that this device has spent, over all runs. runs: the last round that was answered, by run.
+    identity: the task that the device takes for its own, by run. Open one at a time: `lock` says who has it.
+    """
+
+    def __init__(self, folder: Path, privacy: Privacy, budget_epsilon: float | None) -> None:
+        if budget_epsilon is not None and not 0 < budget_epsilon < math.inf:
+            raise ScenarioError(
+                f"the budget of a device, --budget-epsilon, is {budget_epsilon:g}; it must be a number above 0, or be"
+                " left out for no limit"
+            )
+        self.folder = folder
+        make_private(folder)
+        self._journal = Journal(folder / JOURNAL)
+        fresh = Ledger(1, delta=privacy.delta, adjacency=privacy.adjacency, budget_epsilon=budget_epsilon)
+        try:
+            self.ledger = charge_lost(fresh, read_journal(folder / JOURNAL), -1)
+        except ValueError as error:
+            raise DataError(
+                f"{error}, so what this device has spent is not known; restore '{folder / JOURNAL}' from a backup"
+            ) from None
+        saved = self._read()
+        self.runs: dict[str, int] = saved.get("runs", {})
+        self.identity: dict[str, int] = saved.get("identity", {})
+        self.ledger.unprotected[0] = saved.get("unprotected", 0)
+        self.ledger.measured[0] = saved.get("measured", 0)
+        self.ledger.refusals[0] = saved.get("refusals", 0)
+
+    def charge(self, round: int, kind: Kind, rho: float) -> bool:
+        """Charge a release, on disk before this returns; False, with nothing charged, where the budget cannot pay."""
+        if not self.ledger.affordable(_ME, rho)[0]:
+            self.ledger.refuse(_ME)
+            self.save()
+            return False
+        self._journal.record(round, kind, _ME, np.array([rho]))
+        self.ledger.charge(_ME, rho, kind)
+        return True
+
+    def raise_to(self, round: int, totals: dict[Kind, float]) -> None:
+        """Take over the server's totals where they are larger: this device may have come back with an older state."""
+        for kind in KINDS:
+            missing = totals.get(kind, 0.0) - float(self.ledger.spent[kind][0])
+            if missing > ROUNDING * (1.0 + totals.get(kind, 0.0)):
+                self._journal.record(round, kind, _ME, np.array([missing]))
+                self.ledger.add_lost(_ME, missing, kind)
+
+    def begin(self, run: str, round: int) -> None:
+        """Note that `round` of `run` is being answered; forgets the answers of the round before."""
+        if self.runs.get(run, -1) < round:
+            for old in self._answers().glob("*.answer"):
+                old.unlink(missing_ok=True)
+            self.runs[run] = round
+            self.save()
+
+    def stored(self, name: str, request: str) -> Packet | None:
+        """The answer that was given under this name, if it was to the same request; `LookupError` if to another."""
+        path = self._path(name)
+        if not path.is_file():
+            return None
+        content = path.read_bytes()
+        if content[:64].decode("ascii", "replace") != request:
+            raise LookupError(name)
+        return unpack(content[64:])
+
+    def store(self, name: str, request: str, answer: Packet) -> None:
+        """Keep an answer, on disk before this returns."""
+        write_atomically(self._path(name), request.encode() + pack(answer))
+
+    def save(self) -> None:
+        """Write what is not in the journal."""
+        content = {
+            "runs": self.runs,
+            "identity": self.identity,
+            "unprotected": int(self.ledger.unprotected[0]),
+            "measured": int(self.ledger.measured[0]),
+            "refusals": int(self.ledger.refusals[0]),
+        }
+        write_atomically(self.folder / "state.json", json.dumps(content).encode())
+
+    def _read(self) -> dict[str, Any]:
+        path = self.folder / "state.json"
+        if not path.is_file():
+            return {}
+        try:
+            saved: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            return saved
+        except (OSError, ValueError) as error:
+            raise DataError(f"'{path}' is damaged ({error}); restore it from a backup, or delete it") from None
+
+    def _answers(self) -> Path:
+        folder = self.folder / "answers"
+        folder.mkdir(exist_ok=True, mode=0o700)
+        return folder
+
+    def _path(self, name: str) -> Path:
+        return self._answers() / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.answer"
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that only its owner may enter."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        os.chmod(folder, 0o700)
+    except OSError as error:
+        raise OutputError(
+            f"cannot write '{folder}' ({error.strerror}), where the device keeps its ledger; give the device's folder"
+            " to the user who starts it"
+        ) from None

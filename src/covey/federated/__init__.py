@@ -1,0 +1,60 @@
+"""What users and stations compute: identification, local steps, aggregation, and the engine that runs them."""
+
+from covey.federated.aggregation import Accepted, Aggregation, Mean, aggregate_models
+from covey.federated.clip import ClippedSum, clipped_gradient_sum
+from covey.federated.engine import Engine, TrainResult
+from covey.federated.fleet import Evaluation, Fleet, Members, Releases, Steps
+from covey.federated.intake import REASONS, Intake, Transport, Upload, admit, reach
+from covey.federated.models import (
+    build_model,
+    check_module,
+    count_weights,
+    flatten,
+    initial_weights,
+    load_flat,
+    register_model,
+)
+from covey.federated.steps import LocalUpdate, bounded_scores, evaluate, noised_step, task_scores
+from covey.federated.threads import one_thread, tune_allocator
+from covey.federated.training import LocalProblem, LocalTraining, Step
+from covey.federated.user_compute import NoiseFunction
+
+__all__ = [
+    "REASONS",
+    "Accepted",
+    "Aggregation",
+    "ClippedSum",
+    "Engine",
+    "Evaluation",
+    "Fleet",
+    "Intake",
+    "LocalProblem",
+    "LocalTraining",
+    "LocalUpdate",
+    "Mean",
+    "Members",
+    "NoiseFunction",
+    "Releases",
+    "Step",
+    "Steps",
+    "TrainResult",
+    "Transport",
+    "Upload",
+    "admit",
+    "aggregate_models",
+    "bounded_scores",
+    "build_model",
+    "check_module",
+    "clipped_gradient_sum",
+    "count_weights",
+    "evaluate",
+    "flatten",
+    "initial_weights",
+    "load_flat",
+    "noised_step",
+    "one_thread",
+    "reach",
+    "register_model",
+    "task_scores",
+    "tune_allocator",
+]

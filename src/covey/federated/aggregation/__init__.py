@@ -1,0 +1,6 @@
+"""Aggregation: how stations make new models of the uploads that they let in."""
+
+from covey.federated.aggregation.mean import Mean, aggregate_models
+from covey.federated.aggregation.protocol import Accepted, Aggregation
+
+__all__ = ["Accepted", "Aggregation", "Mean", "aggregate_models"]

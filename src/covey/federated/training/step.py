@@ -1,0 +1,41 @@
+"""`step`: one step on the noised sum of clipped gradients, Eqs. (5) and (6), as in the paper."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from covey.federated.intake import reach
+from covey.federated.steps import LocalUpdate, noised_step
+from covey.federated.training.protocol import Floats, Ints, LocalProblem, LocalTraining
+from covey.privacy import release_rho
+
+
+class Step(LocalTraining):
+    """All samples or a batch of them, clipped one by one, summed, noised, and one step of the learning rate."""
+
+    def run(self, problem: LocalProblem) -> LocalUpdate:
+        """The weights after one step."""
+        x, y = problem.next_batch()
+        noise = problem.normals(1)[0] * problem.noise_std if problem.noise_std > 0 else None
+        return noised_step(
+            problem.module,
+            problem.weights,
+            x,
+            y,
+            clip=problem.clip,
+            noise=noise,
+            learning_rate=problem.learning_rate,
+            size=problem.size,
+        )
+
+    def rho(self, clip: Floats, noise_std: Floats) -> Floats:
+        """Cost (n,) of one Gaussian release."""
+        return release_rho(clip, noise_std, self.scenario.privacy.adjacency)
+
+    def reach(self, clip: Floats, samples: Ints, noise_std: Floats, length: int) -> Floats:
+        """(n,) distance of one step of clipped gradients and noise."""
+        return reach(clip, self.passes(samples), noise_std, self.scenario.training.learning_rate, length)
+
+    def passes(self, samples: Ints) -> Ints:
+        """(n,) samples of the batch."""
+        return np.minimum(samples, self.scenario.training.batch or samples)

@@ -1,0 +1,188 @@
+"""The work of users, on arrays that may be shared with other processes.
+
+Every result depends on the arrays, the user, the round and the seed alone, never on which process
+computes it or when.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from covey.federated.clip import chunk_length
+from covey.federated.models import load_flat
+from covey.federated.steps import group_scores, sample_losses, task_scores
+from covey.federated.strategies import use_strategy
+from covey.federated.training import LocalProblem, LocalTraining
+from covey.seeding import generator
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+class NoiseFunction(Protocol):
+    """Draws `size` independent standard normal values for one user, round and purpose."""
+
+    def __call__(self, user: int, round: int, purpose: str, size: int) -> Floats:
+        """The values, (size,)."""
+        ...
+
+
+class Announcer(Protocol):
+    """What users say about their task; see `covey.identification.Announcement`."""
+
+    @property
+    def together(self) -> bool:
+        """Whether users of equal size can be computed at once."""
+
+    @property
+    def batch(self) -> int:
+        """Samples on which a user compares the models; 0 for all."""
+
+    def tell(self, compute: UserCompute, users: list[int], round: int, together: int) -> npt.NDArray[Any]:
+        """What these users say, (n,) or (n, m)."""
+
+
+class UserCompute:
+    """A module and all that its users' work needs.
+
+    `arrays` holds x, y, offsets, test_x, test_y, test_offsets as in `covey.data.types.UserData`, models
+    and movements (K, D), and base (D,). `uploads` (n, D) takes the results of `train`. `chunk` samples
+    are treated at once where gradients are needed. `training` is what `train` does, `announcer` what `tell` does,
+    `gradients` the name of the gradient strategy.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        arrays: Mapping[str, npt.NDArray[Any]],
+        seed: int,
+        noise: NoiseFunction,
+        training: LocalTraining,
+        announcer: Announcer | None = None,
+        gradients: str = "auto",
+    ) -> None:
+        self.module = module
+        use_strategy(module, gradients)
+        self.seed = seed
+        self.noise = noise
+        self.training, self.announcer = training, announcer
+        self.models, self.movements, self.base = arrays["models"], arrays["movements"], arrays["base"]
+        self.uploads: npt.NDArray[np.float32] = np.empty((0, self.models.shape[1]), np.float32)
+        self.hold(arrays)
+        # How gradients are computed is settled here, on the same samples and weights in every process.
+        self.chunk = chunk_length(module, self._halves[0][0][:3].clone(), self._halves[0][1][:3])
+
+    def hold(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Compute with these samples from now on."""
+        self._halves = [
+            (_tensor(arrays[f"{half}x"]), _tensor(arrays[f"{half}y"]), arrays[f"{half}offsets"])
+            for half in ("", "test_")
+        ]
+
+    def score(
+        self, users: Sequence[int], round: int, batch: int, gradients: bool, together: int
+    ) -> tuple[Floats, Floats]:
+        """Losses and similarity of `users`, (n, K) each; up to `together` neighbours of equal size at once."""
+        losses, similarity = [], []
+        picked = [self.batch_of(user, round, batch, "identify_batch") for user in users]
+        for _, run in groupby(picked, key=lambda pair: len(pair[1])):
+            alike = list(run)
+            while alike:
+                now, alike = alike[:together], alike[together:]
+                if len(now) > 1:
+                    x, y = torch.stack([pair[0] for pair in now]), torch.stack([pair[1] for pair in now])
+                    found = group_scores(self.module, self.models, self.movements, x, y, gradients=gradients)
+                else:
+                    one = task_scores(self.module, self.models, self.movements, *now[0], gradients=gradients)
+                    found = one[0][None], one[1][None]
+                losses.append(found[0])
+                similarity.append(found[1])
+        return np.concatenate(losses), np.concatenate(similarity)
+
+    def tell(self, users: Sequence[int], round: int, together: int) -> npt.NDArray[Any]:
+        """What `users` announce about their task, (n,) or (n, m): all else stays here, as on a device."""
+        if self.announcer is None:
+            raise ValueError("these users have no rule to find their task by")
+        return self.announcer.tell(self, list(users), round, together)
+
+    def train(
+        self,
+        row: int,
+        user: int,
+        task: int,
+        round: int,
+        clip: float,
+        noise_std: float,
+        learning_rate: float,
+        batch: int,
+        purpose: str,
+        size: int,
+    ) -> tuple[float, float, int]:
+        """Write a user's new weights to `uploads[row]`; its mean norm, clipped fraction and rejected samples.
+
+        The user starts from the model of `task`, or from `base` when that is -1, and divides by its public `size`.
+        """
+        length = self.uploads.shape[1]
+        update = self.training.run(
+            LocalProblem(
+                self.module,
+                self.base if task < 0 else self.models[task],
+                clip,
+                noise_std,
+                learning_rate,
+                size,
+                next_batch=self._batches(user, round, batch, "train_batch"),
+                normals=lambda steps: self.noise(user, round, purpose, steps * length).reshape(steps, length),
+            )
+        )
+        self.uploads[row] = update.weights
+        return update.mean_norm, update.clipped_fraction, update.rejected
+
+    def evaluate(self, users: Sequence[int], tasks: Sequence[int]) -> tuple[Floats, Ints, Floats, Ints]:
+        """Training and test loss sums and numbers of right answers of `users` on their `tasks`, (n,) each."""
+        loss, right = np.zeros((2, len(users))), np.zeros((2, len(users)), np.int64)
+        for task in sorted(set(tasks)):
+            members = [i for i, k in enumerate(tasks) if k == task]
+            load_flat(self.module, self.models[task])
+            for half, (x, y, offsets) in enumerate(self._halves):
+                rows = [slice(offsets[users[i]], offsets[users[i] + 1]) for i in members]
+                found = sample_losses(self.module, torch.cat([x[r] for r in rows]), torch.cat([y[r] for r in rows]))
+                owner = np.repeat(members, [r.stop - r.start for r in rows])
+                loss[half] += np.bincount(owner, weights=found[0], minlength=len(users))
+                right[half] += np.bincount(owner[found[1]], minlength=len(users))
+        return loss[0], right[0], loss[1], right[1]
+
+    def batch_of(self, user: int, round: int, batch: int, purpose: str) -> tuple[Tensor, Tensor]:
+        """A copy of a user's samples, or of `batch` of them drawn without replacement."""
+        return self._batches(user, round, batch, purpose)()
+
+    def _batches(self, user: int, round: int, batch: int, purpose: str) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Draws one batch after the other."""
+        all_x, all_y, offsets = self._halves[0]
+        rows = slice(int(offsets[user]), int(offsets[user + 1]))
+        x, y = all_x[rows], all_y[rows]
+        if not 0 < batch < len(y):
+            # Copied, because the last bits of a product may depend on where in memory it starts.
+            return lambda: (x.clone(), y.clone())
+        rng = generator(self.seed, purpose, user=user, round=round)
+
+        def draw() -> tuple[Tensor, Tensor]:
+            chosen = torch.from_numpy(rng.permutation(len(y))[:batch])
+            return x[chosen], y[chosen]
+
+        return draw
+
+
+def _tensor(array: npt.NDArray[Any]) -> Tensor:
+    """A tensor on the same memory, which is only read, so that it need not be writable."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array)

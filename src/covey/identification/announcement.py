@@ -1,0 +1,79 @@
+"""How what users found out about their task leaves their devices, and what that costs.
+
+An announcement is a part (`covey.parts.ANNOUNCEMENTS`): a class that is made with the scenario and the rule. `tell`
+runs on the device; `find` runs at the stations, charges or labels what is told, and asks users through the fleet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.identification.rule import Identification, Ints, RuleRound, ScoreRule, Trained
+from covey.scenario import Scenario
+
+if TYPE_CHECKING:
+    from covey.federated.user_compute import UserCompute
+
+
+class Announcement:
+    """Base of all announcements.
+
+    needs: see `covey.parts.NEEDS`; request: the kind of request by which devices are asked, empty where they are
+    not; together: whether users of equal size can be computed at once; rho: cost of one announcement; note, words: for
+    reports, a sentence and a few words.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    request: ClassVar[str] = ""
+    together: ClassVar[bool] = False
+    note: ClassVar[str] = ""
+    words: ClassVar[str] = ""
+
+    def __init__(self, scenario: Scenario, rule: ScoreRule) -> None:
+        self.scenario, self.rule = scenario, rule
+
+    @property
+    def rho(self) -> float:
+        """Cost of one announcement in zCDP; 0 where it is free or, as a raw one, not covered by any guarantee."""
+        return 0.0
+
+    @property
+    def protected(self) -> bool:
+        """Whether epsilon covers what is announced."""
+        return True
+
+    def tell(self, compute: UserCompute, users: list[int], round: int, together: int) -> npt.NDArray[Any]:
+        """What these users say, (n,) or (n, m); runs where their samples are, `together` users at once if it helps."""
+        raise TypeError(f"{type(self).__name__} asks devices for nothing")
+
+    def find(self, at: RuleRound) -> Identification:
+        """The tasks of a round in which users announce."""
+        return at.kept()
+
+    def after_round(self, at: RuleRound, found: Identification, trained: Trained) -> Ints:
+        """Tasks (U,) to begin the next round with."""
+        return found.identities
+
+    @property
+    def batch(self) -> int:
+        """Samples on which a user compares the models; 0 for all."""
+        return self.scenario.clustering.batch
+
+    def scored(self, samples: Ints) -> Ints:
+        """(U,) samples on which each user compares the models."""
+        return samples if self.batch == 0 else np.minimum(self.batch, samples)
+
+
+def answers(told: npt.NDArray[Any], users: Ints, at: RuleRound, rule: ScoreRule) -> Ints:
+    """Tasks (U,) that stations make of what `users` (n,) said; -1 or NaN stands for no answer, and keeps the task."""
+    heard = ~np.isnan(told).any(axis=1) if told.ndim == 2 else told >= 0
+    identities = at.identities.copy()
+    if told.ndim == 1:
+        identities[users] = np.where(heard, told, identities[users])
+        return identities if len(users) < at.users else rule.assign(identities, at)
+    assigned = rule.assign(told, at)
+    identities[users] = np.where(heard, assigned, identities[users])
+    return identities

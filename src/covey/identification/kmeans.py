@@ -1,0 +1,97 @@
+"""`kmeans`: stations cluster local models that all users trained from one common model and uploaded."""
+
+from __future__ import annotations
+
+import warnings
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.identification.measures import best_match, count_pairs
+from covey.identification.rule import Floats, Identification, Ints, Rule, RuleRound
+from covey.seeding import generator
+
+_STARTS = 20
+#: Weights turned to float64 at once: large models of many users would not fit twice.
+_COLUMNS = 1 << 16
+
+
+class KMeans(Rule):
+    """Central clustering of noised uploads.
+
+    The common model is the mean of the task models: local models are comparable only when they started from the same
+    weights. The uploads are clipped, noised and charged like any other; users that cannot afford one keep their task.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
+    uploads: ClassVar[int] = 1
+
+    def find(self, at: RuleRound) -> Identification:
+        """All users upload a step from the common model; k-means on what arrived names their tasks."""
+        # Imported here because listing and planning rules needs no torch.
+        from covey.federated import Steps, admit
+
+        privacy, training = at.scenario.privacy, at.scenario.training
+        noise_std = np.zeros(at.users)
+        if privacy.noise != "off":
+            noise_std = np.maximum(privacy.n_min / at.samples, np.sqrt(privacy.v_max))
+        ledger = at.ledger.copy()
+        everyone = np.arange(at.users)
+        rho = at.training.rho(at.clip, noise_std)
+        paid = ledger.charge(everyone, rho)
+        users = everyone[paid]
+        at.journal.record(at.round, "gradient", users, rho[users])
+        identities = at.identities.copy()
+        if len(users) >= at.tasks:
+            start = at.models.mean(axis=0, dtype=np.float64).astype(np.float32)
+            steps = Steps(
+                users, None, at.clip[users], noise_std[users], training.learning_rate, training.batch,
+                at.samples[users], purpose="kmeans_noise", base=start,
+            )  # fmt: skip
+            result = at.fleet.release(at.round, steps)
+            far = at.training.reach(at.clip[users], at.samples[users], noise_std[users], at.models.shape[1])
+            nowhere = np.zeros(len(users), dtype=np.int64)
+            intake = admit(result.uploads, at.round, users, start[None], nowhere, far)
+            came = users[intake.accepted]
+            rng = generator(at.seed, "kmeans", round=at.round)
+            if len(came) >= at.tasks:
+                identities[came] = kmeans_identities(intake.weights[intake.accepted], identities[came], at.tasks, rng)
+        return Identification(identities, ledger, uploaders=users, refused=everyone[~paid], memory=at.memory)
+
+
+def kmeans_identities(
+    local_models: npt.NDArray[np.floating], current: Ints, tasks: int, rng: np.random.Generator
+) -> Ints:
+    """The task of each user, (U,), by k-means on the users' `local_models` (U, D).
+
+    Clusters get the task numbers that change the fewest of the `current` identities (U,).
+    """
+    # Imported here because worker processes, which never come here, would spend seconds on it.
+    from sklearn.cluster import KMeans as Clusters
+    from sklearn.exceptions import ConvergenceWarning
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(1), warnings.catch_warnings():
+        # Fewer different models than tasks: the remaining clusters stay empty, which is what we want.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        points = _same_distances(local_models)
+        means = Clusters(min(tasks, len(points)), n_init=_STARTS, random_state=int(rng.integers(2**31)))
+        clusters = means.fit(points).labels_.astype(np.int64)
+    identities: Ints = best_match(count_pairs(clusters, current, tasks))[clusters]
+    return identities
+
+
+def _same_distances(points: npt.NDArray[np.floating]) -> Floats:
+    """At most U coordinates with the same distances between the U points as `points` (U, D)."""
+    users, size = points.shape
+    if size <= users:
+        return points.astype(np.float64)
+    products = np.zeros((users, users))
+    for start in range(0, size, _COLUMNS):
+        part = points[:, start : start + _COLUMNS].astype(np.float64)
+        part -= part.mean(0)
+        products += part @ part.T
+    values, vectors = np.linalg.eigh(products)
+    coordinates: Floats = vectors * np.sqrt(values.clip(0.0))
+    return coordinates

@@ -1,0 +1,121 @@
+"""`noisy_max`: users announce the best of bounded scores after Gumbel noise, which is charged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.errors import ScenarioError
+from covey.identification.announcement import Announcement, answers
+from covey.identification.rule import Floats, Identification, Ints, RuleRound, ScoreRule
+from covey.scenario import Scenario
+
+if TYPE_CHECKING:
+    from covey.federated.user_compute import UserCompute
+
+
+class NoisyMax(Announcement):
+    """The noisy maximum of bounded scores, charged before it is drawn; users that cannot afford it keep their task.
+
+    A score is similarity_weight x s - (1 - similarity_weight) x loss with both parts cut to bounds, so that one sample
+    moves it by a known amount. Where uploads are masked the task stays on the device, and the noise costs accuracy for
+    nothing but the counts per task that stations then see.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"charge"})
+    request: ClassVar[str] = "announce"
+    note: ClassVar[str] = "Identities were announced with noise (noisy maximum); epsilon includes them."
+    words: ClassVar[str] = "announced with noise, charged"
+
+    def __init__(self, scenario: Scenario, rule: ScoreRule) -> None:
+        super().__init__(scenario, rule)
+        if scenario.privacy.noise == "off":
+            raise ScenarioError(
+                "privacy.identity is 'noisy_max' but privacy.noise is 'off'; use 'replay' or 'secure' noise, or raw"
+                " identities"
+            )
+
+    @property
+    def rho(self) -> float:
+        """Cost of one announcement, epsilon^2 / 8."""
+        return self.scenario.privacy.identity_rho
+
+    def scale(self, samples: Ints) -> Floats:
+        """(n,) scale of the noise that the charge stands for, for users of so many samples."""
+        privacy = self.scenario.privacy
+        width = score_width(
+            self.rule.similarity_weight, privacy.loss_bound, replaced=privacy.adjacency == "replace_one"
+        )
+        return identity_noise_scale(samples, width, privacy.identity_rho)
+
+    def tell(self, compute: UserCompute, users: list[int], round: int, together: int) -> npt.NDArray[Any]:
+        """Tasks of `users` (n,): scores and noise never leave the device. All samples count."""
+        # Imported here because listing and planning announcements needs no torch.
+        from covey.federated.steps import bounded_scores
+
+        tasks = len(compute.models)
+        announced = np.zeros(len(users), dtype=np.int64)
+        for row, user in enumerate(users):
+            x, y = compute.batch_of(user, round, 0, "identify_batch")
+            scores = bounded_scores(
+                compute.module,
+                compute.models,
+                compute.movements,
+                x,
+                y,
+                similarity_weight=self.rule.similarity_weight,
+                loss_bound=self.scenario.privacy.loss_bound,
+                slope_bound=self.scenario.training.clip,
+                size=len(y),
+            )
+            normals = compute.noise(user, round, "identity_noise", 2 * tasks).reshape(1, 2, tasks)
+            announced[row] = noisy_identities(scores[None], self.scale(np.array([len(y)])), normals)[0]
+        return announced
+
+    def find(self, at: RuleRound) -> Identification:
+        """Users that do not sit out are charged, then asked."""
+        ledger, everyone = at.ledger.copy(), np.flatnonzero(~at.exhausted)
+        paid = ledger.charge(everyone, self.rho, "identity")
+        users = everyone[paid]
+        at.journal.record(at.round, "identity", users, np.full(len(users), self.rho))
+        told = at.fleet.tell(at.round, users)
+        if told is None:
+            identities = at.identities.copy()
+            identities[users] = -1
+        else:
+            identities = answers(told, users, at, self.rule)
+        return Identification(identities, ledger, refused=everyone[~paid], memory=at.memory)
+
+    @property
+    def batch(self) -> int:
+        """All samples, because the noise falls with their number."""
+        return 0
+
+
+def noisy_identities(scores: Floats, scale: Floats, normals: Floats) -> Ints:
+    """The task of each user, (n,), with the largest score after Gumbel noise of `scale` (n,).
+
+    scores: (n, K); normals: (n, 2, K) standard normal values, two of which make one Gumbel value: half
+    the sum of their squares is exponential, and minus its logarithm is Gumbel.
+    """
+    gumbel = -np.log(np.maximum((normals**2).sum(axis=1) / 2, np.finfo(np.float64).tiny))
+    return np.asarray((scores + scale[:, None] * gumbel).argmax(axis=1), dtype=np.int64)
+
+
+def identity_noise_scale(samples: Ints, width: float, rho: float) -> Floats:
+    """Scale of the Gumbel noise, (n,), that makes an announcement from the mean of `samples` bounded scores cost `rho`.
+
+    One sample moves each mean score by at most width / samples, the sensitivity; the noisy maximum of
+    scores of that sensitivity costs epsilon^2 / 8 with scale 2 x sensitivity / epsilon.
+    """
+    return np.asarray(width / samples / np.sqrt(2.0 * rho), dtype=np.float64)
+
+
+def score_width(similarity_weight: float, loss_bound: float, *, replaced: bool) -> float:
+    """Most that one sample can change the sum of bounded scores: when replaced, or when added or removed."""
+    if not 0.0 <= similarity_weight <= 1.0:
+        raise ValueError(f"similarity_weight is {similarity_weight}; it must be between 0 and 1")
+    low, high = -similarity_weight - (1.0 - similarity_weight) * loss_bound, similarity_weight
+    return high - low if replaced else max(-low, high)

@@ -1,0 +1,259 @@
+"""What an identification rule is: how users find their task, what they say about it, and what it costs.
+
+A rule is a part (`covey.parts.RULES`): a class that is made with the scenario of a run. Most rules let every user work
+out its task from its losses and gradients on all models; they derive from `ScoreRule` and give `told`, what a user
+says, and, if that is not simply its task, `assign`, what stations make of everybody's words. Rules in which stations
+do the work override `find`. Whatever a rule takes from users beyond these calls it must charge to the ledger of the
+round or label as unprotected there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.errors import CoveyError
+from covey.parts import ANNOUNCEMENTS, RULES
+from covey.scenario import Scenario
+from covey.seeding import generator
+
+if TYPE_CHECKING:
+    from covey.federated import Fleet, Intake, LocalTraining
+    from covey.identification.announcement import Announcement
+    from covey.privacy import Journal, Ledger
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Weights = npt.NDArray[np.float32]
+#: What a rule remembers from round to round, by name; saved and restored with the run.
+Memory = Mapping[str, npt.NDArray[Any]]
+
+
+def _nobody() -> Ints:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class RuleRound:
+    """What a rule may use in a round, counted from 0.
+
+    samples: (U,) X_i; clip: (U,) clipping norms; truth: (U,) true groups, -1 for rules that do not need them;
+    models, movements: (K, D); identities: (U,) tasks of the last round; exhausted: (U,) users that sit out; ledger: of
+    the round so far; training: what a local step of a user is; memory: what the rule remembered in the last round.
+    """
+
+    round: int
+    seed: int
+    scenario: Scenario
+    fleet: Fleet
+    training: LocalTraining
+    samples: Ints
+    clip: Floats
+    truth: Ints
+    models: Weights
+    movements: Weights
+    identities: Ints
+    exhausted: Bools
+    ledger: Ledger
+    journal: Journal
+    memory: Memory
+
+    @property
+    def users(self) -> int:
+        """Number of users, U."""
+        return len(self.samples)
+
+    @property
+    def tasks(self) -> int:
+        """Number of tasks, K."""
+        return len(self.models)
+
+    @property
+    def masked(self) -> bool:
+        """Whether stations see masked sums only, so that nothing is announced."""
+        return self.scenario.security.mode == "masked"
+
+    def kept(self, identities: Ints | None = None) -> Identification:
+        """These tasks, or those of the last round, at no cost."""
+        return Identification(self.identities if identities is None else identities, self.ledger, memory=self.memory)
+
+
+@dataclass(frozen=True)
+class Identification:
+    """Tasks (U,), -1 where stations do not know them, and the ledger after announcing them.
+
+    uploaders: users that uploaded a model to be grouped; refused: users that could not afford to announce; memory:
+    what the rule remembers.
+    """
+
+    identities: Ints
+    ledger: Ledger
+    uploaders: Ints = field(default_factory=_nobody)
+    refused: Ints = field(default_factory=_nobody)
+    memory: Memory = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a round left for the next identities.
+
+    intake: what stations let in; joined: (U,) users whose upload is in a model; models: (K, D) after the round; totals:
+    (K,) samples behind each new model; first_models: (K, D) before the first round.
+    """
+
+    intake: Intake
+    joined: Bools
+    models: Weights
+    totals: Floats
+    first_models: Weights
+
+
+class Rule:
+    """Base of all rules.
+
+    needs: see `covey.parts.NEEDS`; announcements: values of `privacy.identity` that go with the rule; tells_tasks:
+    whether users work out their task and say it; uploads: models that every user uploads in a round to be grouped,
+    charged like any other; note: what a report has to say about the rule.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    announcements: ClassVar[tuple[str, ...]] = ("raw",)
+    tells_tasks: ClassVar[bool] = False
+    uploads: ClassVar[int] = 0
+    note: ClassVar[str] = ""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
+
+    @property
+    def given(self) -> bool:
+        """Whether users are told their true group."""
+        return "truth" in self.needs
+
+    def start(self, users: int, tasks: int, truth: Ints, rng: np.random.Generator) -> Ints:
+        """Tasks before anything is known, (U,); truth: (U,), -1 for rules that do not need it."""
+        return random_identities(users, tasks, rng)
+
+    def identify(self, at: RuleRound) -> Identification:
+        """The tasks of a round: drawn in the first, kept between announcements, found in all others."""
+        if at.round == 0:
+            return at.kept(self.start(at.users, at.tasks, at.truth, generator(at.seed, "identity")))
+        return self.find(at) if self.announces(at.round) else at.kept()
+
+    def find(self, at: RuleRound) -> Identification:
+        """The tasks of a round in which users announce."""
+        raise TypeError(f"{type(self).__name__} has no `find`; derive from ScoreRule, or say how tasks are found")
+
+    def after_round(self, at: RuleRound, found: Identification, trained: Trained) -> tuple[Ints, Memory]:
+        """Tasks (U,) to begin the next round with, and what to remember."""
+        return found.identities, found.memory
+
+    def announces(self, number: int) -> bool:
+        """Whether users announce in round `number`, counted from 0; the first tasks are drawn, not announced."""
+        clustering = self.scenario.clustering
+        within = clustering.announce_rounds is None or number <= clustering.announce_rounds
+        return within and (number - 1) % clustering.announce_every == 0
+
+    def passes(self, number: int, samples: Ints) -> Floats:
+        """(U,) forward-plus-backward passes of one sample that identification takes each user in round `number`."""
+        return np.zeros(len(samples))
+
+
+class ScoreRule(Rule):
+    """Users compare all models on their own samples and say what `told` makes of it.
+
+    passes_per_model: forward-plus-backward passes of a sample on one model; a forward pass alone counts a third.
+    """
+
+    tells_tasks: ClassVar[bool] = True
+    passes_per_model: ClassVar[float] = 1.0
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.announcement: Announcement = ANNOUNCEMENTS.build(scenario.privacy.identity, scenario, self)
+
+    @property
+    def similarity_weight(self) -> float:
+        """Weight of the similarity against the loss in private scores, 0 to 1."""
+        return 0.0
+
+    @property
+    def gradients(self) -> bool:
+        """Whether users need gradients besides losses."""
+        return "gradients" in self.needs
+
+    def told(self, losses: Floats, similarity: Floats) -> npt.NDArray[Any]:
+        """What each of n users says, (n,) tasks or (n, m) numbers, from its losses and similarity, (n, K) each.
+
+        The similarity is the cosine between a user's descent direction at a model and the model's last movement; it is
+        0 for rules that do not need gradients. Runs on the device: nothing else leaves it.
+        """
+        raise TypeError(f"{type(self).__name__} has no `told`; say what users tell from losses and similarity")
+
+    def assign(self, told: npt.NDArray[Any], at: RuleRound) -> Ints:
+        """Tasks (U,) that stations make of what users said; by default what they said."""
+        return np.asarray(told, dtype=np.int64)
+
+    def find(self, at: RuleRound) -> Identification:
+        """What users say, in the way that `privacy.identity` names, and what stations make of it."""
+        return self.announcement.find(at)
+
+    def after_round(self, at: RuleRound, found: Identification, trained: Trained) -> tuple[Ints, Memory]:
+        """Tasks (U,) to begin the next round with, and what to remember."""
+        return self.announcement.after_round(at, found, trained), found.memory
+
+    def passes(self, number: int, samples: Ints) -> Floats:
+        """(U,) passes: all models on the samples that are scored; none where nothing is announced."""
+        scored = self.announcement.scored(samples) if number > 0 and self.announces(number) else 0 * samples
+        return np.asarray(self.scenario.network.tasks * self.passes_per_model * scored, dtype=np.float64)
+
+
+def random_identities(users: int, tasks: int, rng: np.random.Generator) -> Ints:
+    """A random task for each user, (U,), with at least one user for every task."""
+    if users < tasks:
+        raise ValueError(f"{users} users cannot cover {tasks} tasks; there must be at least one user for each task")
+    identities = rng.integers(tasks, size=users)
+    identities[rng.permutation(users)[:tasks]] = np.arange(tasks)
+    return identities
+
+
+def best_score(losses: Floats, similarity: Floats, weight: float) -> Ints:
+    """The task of each user, (n,), that maximises weight x similarity - (1 - weight) x loss; both (n, K).
+
+    Ties go to the lowest task. A loss that is not finite is worse than any that is.
+    """
+    if losses.shape != similarity.shape or losses.ndim != 2:
+        raise ValueError(f"losses {losses.shape} and similarity {similarity.shape} must both be (users, tasks)")
+    if not 0 <= weight <= 1:
+        raise ValueError(f"similarity_weight is {weight}; it must be between 0 and 1")
+    usable = np.isfinite(losses)
+    similar = np.nan_to_num(similarity, nan=0.0)
+    # With a weight of 1 the loss is out of the score, but not the rule that it has to be finite.
+    score = np.where(usable, weight * similar - (1 - weight) * np.where(usable, losses, 0.0), -np.inf)
+    return np.asarray(score.argmax(1), dtype=np.int64)
+
+
+def build_rule(scenario: Scenario) -> Rule:
+    """The rule that a scenario names, made for it; refuses an announcement that does not go with the rule."""
+    rule: Rule = RULES.build(scenario.clustering.rule, scenario)
+    identity = scenario.privacy.identity
+    if identity not in rule.announcements and not (rule.tells_tasks and ":" in identity):
+        fits = " or ".join(f'"{name}"' for name in rule.announcements)
+        raise RULES.error(
+            f"privacy.identity is '{identity}', which does not go with clustering.rule = '{scenario.clustering.rule}';"
+            f" set privacy.identity = {fits}, or choose another rule"
+        )
+    return rule
+
+
+def rule_of(scenario: Scenario) -> Rule | None:
+    """The rule that a scenario names, for whoever reports a run; None where it cannot be imported here."""
+    try:
+        return build_rule(scenario)
+    except CoveyError:
+        return None

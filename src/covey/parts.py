@@ -1,0 +1,342 @@
+"""Parts: everything that a scenario or a command can swap by name.
+
+A part is found by its registered name, by `module:attribute` (an attribute of a module that Python can import, the
+current folder included), or by a name that an installed package offers in the entry-point group `covey.parts`, where an
+entry is called `kind.name`, for instance `identification.mine`. Every kind of part has one registry here, which holds
+built-in parts by where they are, so that listing names imports nothing. The protocol of a kind is in the file that its
+registry names as `protocol`.
+
+A part declares what it `needs` beyond what everybody gets; `refuse_unmet` is how whoever cannot give it says so.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import sys
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any, Final
+
+from covey.errors import CoveyError, DataError, PolicyError, ScenarioError
+
+#: The group in which installed packages offer parts.
+ENTRY_POINTS: Final = "covey.parts"
+
+#: What a part can need, in the words of an error message.
+NEEDS: Final[Mapping[str, str]] = {
+    "losses": "every user's loss on every model",
+    "gradients": "every user's gradient at every model",
+    "movements": "the last movement of every model",
+    "single_uploads": "stations that see every single upload",
+    "released_steps": "the noised upload of every user where its task is worked out",
+    "identities": "stations that know every user's task",
+    "truth": "the true groups",
+    "new_data": "users whose data change between rounds",
+    "charge": "an accountant for a charge of its own",
+}
+
+
+class Registry:
+    """The parts of one kind: `kind` in entry points, `words` in messages, `key` of the scenario or of a command.
+
+    `builtin` maps names to `module:attribute`; `protocol` is the module that says what such a part must offer.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        words: str,
+        key: str,
+        builtin: Mapping[str, str],
+        *,
+        protocol: str,
+        error: type[CoveyError] = ScenarioError,
+    ) -> None:
+        self.kind, self.words, self.key, self.protocol = kind, words, key, protocol
+        self._builtin, self.error = dict(builtin), error
+        self._registered: dict[str, Any] = {}
+
+    @property
+    def builtin(self) -> tuple[str, ...]:
+        """Names of the parts that come with covey."""
+        return tuple(self._builtin)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names: built in, offered by installed packages, registered by this program."""
+        return tuple(dict.fromkeys((*self._builtin, *_offered(self.kind), *self._registered)))
+
+    @property
+    def choices(self) -> str:
+        """All names and the form of one's own, for help texts and descriptions."""
+        return f"{', '.join(self.names)}, or your own as module:attribute"
+
+    def register(self, name: str, part: Any) -> None:
+        """Make `part` available under `name` in this process; built-in names cannot be taken."""
+        if not name or ":" in name or name in self._builtin:
+            raise ValueError(
+                f"'{name}' cannot be registered as {self.words}; choose a name without ':' other than"
+                f" {', '.join(self._builtin)}"
+            )
+        self._registered[name] = part
+
+    def check(self, name: str, *, also: Collection[str] = (), own: bool = True) -> str:
+        """The name, if it is known or has the form `module:attribute`; else one sentence with a suggestion.
+
+        `also` are further names that the caller knows; without `own`, `module:attribute` is refused.
+        """
+        if name in self._builtin or name in also or (own and is_reference(name)):
+            return name
+        known = (*self.names, *also)
+        if name in known:
+            return name
+        if is_reference(name):
+            raise self.error(
+                f"the {self.words} '{name}' is code of its own, which cannot be chosen here; choose one of"
+                f" {', '.join(known)}"
+            )
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else "or give your own as module:attribute"
+        raise self.error(f"the {self.words} '{name}' is unknown; choose one of {', '.join(known)}; {hint}")
+
+    def get(self, name: str) -> Any:
+        """The part of this name, imported if it has to be."""
+        self.check(name)
+        if name in self._registered:
+            return self._registered[name]
+        if name in self._builtin:
+            return _attribute(self._builtin[name])
+        if name in (offered := _offered(self.kind)):
+            return self._loaded(name, offered[name].load)
+        return self._loaded(name, lambda: _attribute(name))
+
+    def build(self, name: str, *given: Any) -> Any:
+        """What the part of this name returns when called with `given`, for kinds whose parts are made for a run."""
+        part = self.get(name)
+        if not callable(part):
+            raise self.refused(name, f"is {part!r}, which cannot be called")
+        try:
+            inspect.signature(part).bind(*given)
+        except TypeError as error:
+            raise self.refused(name, f"cannot be called with {len(given)} arguments ({error})") from None
+        except ValueError:
+            pass  # a callable without a signature, of a compiled module
+        return part(*given)
+
+    def refused(self, name: str, why: str) -> CoveyError:
+        """The error for a part that is there but is not what its kind must be."""
+        return self.error(f"the {self.words} '{name}' {why}; see {self.protocol}")
+
+    def _loaded(self, name: str, load: Callable[[], Any]) -> Any:
+        try:
+            return load()
+        except Exception as error:  # a module runs when it is imported, and may do anything wrong
+            raise self.error(
+                f"the {self.words} '{name}' cannot be imported ({type(error).__name__}: {error}); it is a module that"
+                " Python finds, here or installed, and the name of something in it"
+            ) from error
+
+
+def refuse_unmet(
+    key: str,
+    name: str,
+    needs: Collection[str],
+    lacking: Mapping[str, str],
+    error: type[CoveyError] = ScenarioError,
+) -> None:
+    """Raise one sentence when a part needs something of `lacking`, which says for each need why it cannot be met."""
+    for need in NEEDS:
+        if need in needs and need in lacking:
+            raise error(f"{key} is '{name}', which needs {NEEDS[need]}, but {lacking[need]}")
+    unknown = sorted(set(needs) - set(NEEDS))
+    if unknown:
+        raise error(f"{key} is '{name}', which needs '{unknown[0]}'; a part can need {', '.join(NEEDS)}")
+
+
+def is_reference(name: str) -> bool:
+    """Whether a name has the form `module:attribute`."""
+    module, colon, attribute = name.partition(":")
+    words = [*module.split("."), *attribute.split(".")]
+    return bool(colon) and all(word.isidentifier() for word in words)
+
+
+def _offered(kind: str) -> dict[str, metadata.EntryPoint]:
+    """What installed packages offer of one kind, by name."""
+    prefix = f"{kind}."
+    return {name.removeprefix(prefix): entry for name, entry in _entries().items() if name.startswith(prefix)}
+
+
+@cache
+def _entries() -> dict[str, metadata.EntryPoint]:
+    """Everything that installed packages offer, looked up once: it takes milliseconds per installed package."""
+    return {entry.name: entry for entry in metadata.entry_points(group=ENTRY_POINTS)}
+
+
+def find_modules_in(folder: Path) -> None:
+    """Let Python find modules of this folder too, here and in worker processes that are started later."""
+    if str(folder) not in sys.path:
+        # Appended, so that no file there hides a module that is installed.
+        sys.path.append(str(folder))
+
+
+def _attribute(reference: str) -> Any:
+    """The attribute that `module:attribute` names; modules of the current folder are found too."""
+    module, _, attribute = reference.partition(":")
+    find_modules_in(Path.cwd())
+    found: Any = import_module(module)
+    for name in attribute.split("."):
+        found = getattr(found, name)
+    return found
+
+
+POLICIES = Registry(
+    "policy",
+    "policy",
+    "--policy",
+    {
+        "random": "covey.association.policies:random",
+        "nearest": "covey.association.policies:nearest",
+        "coverage": "covey.association.policies:coverage",
+        "greedy": "covey.association.policies:greedy",
+        "local_search": "covey.association.search:local_search",
+        "exact": "covey.association.exact_policy:ExactPolicy",
+    },
+    protocol="covey.association.registry",
+    error=PolicyError,
+)
+#: Names under which a trained policy can be asked for where one can be looked up or trained.
+ALGORITHMS: Final = ("dpvd", "iql", "qmix")
+RULES = Registry(
+    "identification",
+    "identification rule",
+    "clustering.rule",
+    {
+        "gradient_loss": "covey.identification.gradient_loss:GradientLoss",
+        "loss": "covey.identification.loss:Loss",
+        "printed_sign": "covey.identification.printed_sign:PrintedSign",
+        "kmeans": "covey.identification.kmeans:KMeans",
+        "oracle": "covey.identification.oracle:Oracle",
+    },
+    protocol="covey.identification.rule",
+)
+ANNOUNCEMENTS = Registry(
+    "announcement",
+    "announcement of identities",
+    "privacy.identity",
+    {
+        "raw": "covey.identification.raw:Raw",
+        "noisy_max": "covey.identification.noisy_max:NoisyMax",
+        "from_release": "covey.identification.from_release:FromRelease",
+    },
+    protocol="covey.identification.announcement",
+)
+UPLINKS = Registry(
+    "uplink", "uplink", "radio.uplink", {"ofdma": "covey.uplink.ofdma:Ofdma"}, protocol="covey.uplink.protocol"
+)
+AGGREGATIONS = Registry(
+    "aggregation",
+    "aggregation",
+    "training.aggregation",
+    {"mean": "covey.federated.aggregation.mean:Mean"},
+    protocol="covey.federated.aggregation.protocol",
+)
+LOCAL_TRAININGS = Registry(
+    "training",
+    "local training",
+    "training.local",
+    {"step": "covey.federated.training.step:Step"},
+    protocol="covey.federated.training.protocol",
+)
+GRADIENT_STRATEGIES = Registry(
+    "gradients",
+    "gradient strategy",
+    "compute.gradients",
+    {
+        "auto": "covey.federated.strategies:auto",
+        "compiled": "covey.federated.kernels:compiled",
+        "hooks": "covey.federated.hook_strategy:Hooked",
+        "one_by_one": "covey.federated.one_by_one:OneByOne",
+    },
+    protocol="covey.federated.strategies",
+)
+CHANNELS = Registry(
+    "channel", "channel", "radio.channel", {"path_loss": "covey.radio.channel:Channel"}, protocol="covey.radio.channel"
+)
+PATH_LOSSES = Registry(
+    "path_loss",
+    "path loss",
+    "radio.path_loss",
+    {
+        "3gpp_macro": "covey.radio.channel:macro_path_loss",
+        "3gpp_umi": "covey.radio.channel:micro_path_loss",
+        "inverse_square": "covey.radio.channel:inverse_square_path_loss",
+    },
+    protocol="covey.radio.channel",
+)
+MOBILITIES = Registry(
+    "mobility",
+    "mobility model",
+    "mobility.model",
+    {
+        "random_walk": "covey.radio.mobility:build_random_walk",
+        "random_waypoint": "covey.radio.mobility:build_random_waypoint",
+        "static": "covey.radio.mobility:build_static",
+    },
+    protocol="covey.radio.mobility",
+)
+DATASETS = Registry(
+    "dataset",
+    "data set",
+    "data.name",
+    {
+        "digits": "covey.data.sources.digits:SOURCE",
+        "cifar10": "covey.data.sources.cifar10:SOURCE",
+        "femnist": "covey.data.sources.femnist:SOURCE",
+        "fashion_mnist": "covey.data.sources.fashion_mnist:SOURCE",
+        "synthetic": "covey.data.sources.synthetic:SOURCE",
+        "folder": "covey.data.sources.folder:SOURCE",
+    },
+    protocol="covey.data.sources.base",
+    error=DataError,
+)
+PARTITIONS = Registry(
+    "partition",
+    "partition",
+    "data.partition",
+    {
+        "label_mix": "covey.data.partitions:label_mix",
+        "label_swap": "covey.data.partitions:label_swap",
+        "rotation": "covey.data.partitions:rotation",
+        "dirichlet": "covey.data.partitions:dirichlet",
+        "writer": "covey.data.partitions:writer",
+    },
+    protocol="covey.data.partitions",
+    error=DataError,
+)
+DATA_OVER_TIME = Registry(
+    "data_over_time",
+    "change of data over time",
+    "data.over_time",
+    {"constant": "covey.data.over_time:Constant"},
+    protocol="covey.data.over_time",
+)
+MODELS = Registry(
+    "model",
+    "model",
+    "model.name",
+    {
+        "cnn": "covey.federated.models:build_cnn",
+        "mlp": "covey.federated.models:build_mlp",
+        "softmax": "covey.federated.models:build_softmax",
+    },
+    protocol="covey.federated.models",
+)
+
+#: Every registry, in the order of a round.
+REGISTRIES: Final = (
+    DATASETS, PARTITIONS, DATA_OVER_TIME, MODELS, RULES, ANNOUNCEMENTS, POLICIES, UPLINKS, CHANNELS, PATH_LOSSES,
+    MOBILITIES, LOCAL_TRAININGS, GRADIENT_STRATEGIES, AGGREGATIONS,
+)  # fmt: skip

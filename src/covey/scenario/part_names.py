@@ -1,0 +1,35 @@
+"""The type of keys that name a part: known names and `module:attribute` pass, others get a suggestion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import AfterValidator, GetCoreSchemaHandler, GetJsonSchemaHandler
+
+from covey.errors import CoveyError
+from covey.parts import Registry
+
+
+class PartName:
+    """Annotates a text that names a part of `registry`; nothing is imported to check it.
+
+    Without `own`, `module:attribute` is refused. In the JSON schema, `examples` are the names that are known when it is
+    made.
+    """
+
+    def __init__(self, registry: Registry, *, own: bool = True) -> None:
+        self._registry, self._own = registry, own
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> Any:
+        """The schema of a text, and the check of the name after it."""
+        return AfterValidator(self._known).__get_pydantic_core_schema__(source, handler)
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """A text with the known names as examples."""
+        return {**handler(schema), "examples": list(self._registry.names)}
+
+    def _known(self, name: str) -> str:
+        try:
+            return self._registry.check(name, own=self._own)
+        except CoveyError as error:
+            raise ValueError(str(error)) from None

@@ -1,0 +1,150 @@
+"""The folder of a run: results, a checkpoint after every round, and resuming from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from covey.errors import OutputError, ResumeError
+from covey.files import csv_bytes, make_folder, plain, write_atomically
+from covey.privacy import JOURNAL, Ledger, charge_lost, read_journal
+from covey.run_files import RUN_CHECKPOINT
+from covey.scenario import dump_scenario
+from covey.scenario.load import fingerprint
+from covey.simulation.history import History
+from covey.simulation.record import USER_FIELDS, RoundRecord, UserRecord
+from covey.simulation.run import Simulation
+from covey.simulation.state import State
+
+CHECKPOINT = RUN_CHECKPOINT
+_STATE_ARRAYS = (
+    "positions_m", "mobility_memory", "models", "movements", "active", "identities", "served_rounds", "exhausted",
+)  # fmt: skip
+
+#: What the identification rule remembers is kept under names that begin with this.
+_MEMORY = "memory."
+
+
+def prepare_folder(folder: Path, *, overwrite: bool) -> None:
+    """Make the folder of a new run; refuses one that already holds a run unless told to overwrite."""
+    if (folder / CHECKPOINT).exists() and not overwrite:
+        raise OutputError(
+            f"'{folder}' already holds a run; continue it with --resume, replace it with --overwrite,"
+            " or choose another folder with --out"
+        )
+    make_folder(folder)
+
+
+def write_results(history: History, folder: Path, extra: dict[str, Any]) -> None:
+    """Write scenario.toml, rounds.csv, users.csv, models.safetensors and summary.json.
+
+    `extra` is added to summary.json; the other files depend on scenario, seed, policy and version
+    alone, so that equal runs give equal bytes.
+    """
+    write_atomically(folder / "scenario.toml", dump_scenario(history.scenario).encode())
+    write_atomically(folder / "rounds.csv", csv_bytes(record.row() for record in history.records))
+    write_atomically(folder / "users.csv", csv_bytes(_user_rows(history)))
+    write_atomically(folder / "models.safetensors", save({"models": np.ascontiguousarray(history.models)}))
+    summary = json.dumps(plain(history.summary() | extra), indent=2, allow_nan=False)
+    write_atomically(folder / "summary.json", summary.encode() + b"\n")
+
+
+def save_checkpoint(simulation: Simulation, folder: Path) -> None:
+    """Save everything needed to continue the run, in one file that replaces the last one at once."""
+    state, history = simulation.state, simulation.history
+    arrays: dict[str, NDArray[Any]] = {name: np.ascontiguousarray(getattr(state, name)) for name in _STATE_ARRAYS}
+    # Not needed to continue, but by whoever looks at the run: real devices bring their own samples.
+    arrays |= {"samples": history.samples, "groups": history.groups}
+    arrays |= {f"{_MEMORY}{name}": np.ascontiguousarray(values) for name, values in state.memory.items()}
+    for name in USER_FIELDS:
+        if history.records:
+            arrays[f"users.{name}"] = np.ascontiguousarray(history.user_column(name))
+    header = {
+        "version": metadata.version("covey"),
+        "scenario": fingerprint(history.scenario),
+        "seed": history.seed,
+        "policy": history.policy,
+        "rounds": history.rounds,
+        "round": state.round,
+        "ledger": state.ledger.to_dict(),
+        "records": [record.scalars() for record in history.records],
+    }
+    write_atomically(folder / CHECKPOINT, save(arrays, metadata={"covey": json.dumps(header)}))
+
+
+def read_checkpoint_header(folder: Path, name: str = CHECKPOINT) -> dict[str, Any]:
+    """What a checkpoint says about its work; of a run: version, scenario fingerprint, seed, policy, rounds, round."""
+    path = folder / name
+    if not path.is_file():
+        raise ResumeError(f"there is nothing to resume in '{folder}': it holds no {name}; start without --resume")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            header: dict[str, Any] = json.loads(file.metadata()["covey"])
+            return header
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ResumeError(
+            f"'{path}' is damaged and cannot be resumed ({error}); start again with --overwrite"
+        ) from None
+
+
+def restore_checkpoint(simulation: Simulation, folder: Path) -> None:
+    """Put a fresh simulation of the same scenario, seed and policy where the saved run stopped."""
+    header = read_checkpoint_header(folder)
+    history = simulation.history
+    expected = {
+        "version": metadata.version("covey"),
+        "scenario": fingerprint(history.scenario),
+        "seed": history.seed,
+        "policy": history.policy,
+    }
+    for key, value in expected.items():
+        if header.get(key) != value:
+            raise ResumeError(
+                f"'{folder}' holds a run with another {key} ({header.get(key)!r}, not {value!r}), so it cannot be"
+                " continued; resume with the same settings or start anew in another folder"
+            )
+    with safe_open(folder / CHECKPOINT, framework="numpy") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    ledger = Ledger.from_dict(header["ledger"])
+    if history.scenario.privacy.noise == "secure":
+        # What may have left before a crash was noised with bits that are gone, so that it is a release of its own.
+        # Seeded noise is the same when a round is played again: the same bytes are sent twice, which costs nothing.
+        if ledger.releases.any() and not (folder / JOURNAL).is_file():
+            raise ResumeError(
+                f"'{folder}' has lost its {JOURNAL}, so what users have spent is not known and the run cannot be"
+                " continued; start anew in another folder"
+            )
+        try:
+            ledger = charge_lost(ledger, read_journal(folder / JOURNAL), header["round"])
+        except ValueError as error:
+            raise ResumeError(
+                f"{error}, so what users have spent is not known and the run cannot be continued; start anew in"
+                " another folder"
+            ) from None
+    state = State(
+        round=header["round"],
+        ledger=ledger,
+        memory={name.removeprefix(_MEMORY): values for name, values in arrays.items() if name.startswith(_MEMORY)},
+        **{name: arrays[name] for name in _STATE_ARRAYS},
+    )
+    records = [
+        RoundRecord(**scalars, users=UserRecord(**{name: arrays[f"users.{name}"][index] for name in USER_FIELDS}))
+        for index, scalars in enumerate(header["records"])
+    ]
+    simulation.continue_from(state, records)
+
+
+def _user_rows(history: History) -> Iterable[dict[str, Any]]:
+    for record in history.records:
+        for user in range(len(history.samples)):
+            row: dict[str, Any] = {"round": record.round, "user": user}
+            row.update({name: getattr(record.users, name)[user].item() for name in USER_FIELDS})
+            yield row

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import csv
+import errno
+import io
+import json
+import os
+
+import numpy as np
+import pytest
+
+from covey import files as files_
+from covey.errors import OutputError, ResumeError
+from covey.scenario import load_scenario
+from covey.simulation import Simulation, checkpoint, simulate
+from covey.simulation.record import USER_FIELDS
+
+
+def files(history, folder) -> dict[str, bytes]:
+    folder.mkdir()
+    checkpoint.write_results(history, folder, {})
+    return {
+        name: (folder / name).read_bytes() for name in ("rounds.csv", "users.csv", "models.safetensors", "summary.json")
+    }
+
+
+def test_a_resumed_run_ends_exactly_like_an_uninterrupted_one(quick, quick_history, tmp_path) -> None:
+    with Simulation(quick, "greedy", seed=0) as simulation:
+        for _ in range(6):
+            simulation.play()
+        checkpoint.save_checkpoint(simulation, tmp_path)
+    with Simulation(quick, "greedy", seed=0) as simulation:
+        checkpoint.restore_checkpoint(simulation, tmp_path)
+        assert len(simulation.history.records) == 6
+        while not simulation.done:
+            simulation.play()
+        assert files(simulation.history, tmp_path / "a") == files(quick_history, tmp_path / "b")
+
+
+def test_results_are_the_same_bytes_every_time(quick, quick_history, tmp_path) -> None:
+    assert files(simulate(quick, "greedy", seed=0, workers=2), tmp_path / "a") == files(quick_history, tmp_path / "b")
+
+
+def test_tables_hold_every_column_and_exact_values(quick_history, tmp_path) -> None:
+    written = files(quick_history, tmp_path / "a")
+    rows = list(csv.DictReader(io.StringIO(written["rounds.csv"].decode())))
+    assert [int(row["round"]) for row in rows] == list(range(1, 16))
+    assert float(rows[-1]["loss"]) == quick_history.records[-1].loss
+    users = list(csv.DictReader(io.StringIO(written["users.csv"].decode())))
+    assert len(users) == 15 * 12
+    assert set(USER_FIELDS) < set(users[0])
+    assert float(users[-1]["rho"]) == quick_history.ledger.rho[-1]
+    summary = json.loads(written["summary.json"])
+    assert summary["complete"] is True
+    assert len(summary["users"]) == 12
+
+
+def test_infinite_and_missing_values_stay_valid_json(tmp_path) -> None:
+    history = simulate(load_scenario("quick", ["privacy.noise=off"]), rounds=1)
+    summary = json.loads(files(history, tmp_path / "a")["summary.json"], parse_constant=pytest.fail)
+    assert summary["privacy"]["rho_max"] == "infinite"
+
+
+def test_another_scenario_seed_or_policy_is_not_resumed(quick, tmp_path) -> None:
+    with Simulation(quick, "greedy", seed=0) as simulation:
+        checkpoint.save_checkpoint(simulation, tmp_path)
+    for other in (
+        (quick, "greedy", 1),
+        (quick, "random", 0),
+        (load_scenario("quick", ["training.clip=2"]), "greedy", 0),
+    ):
+        with Simulation(other[0], other[1], seed=other[2]) as simulation, pytest.raises(ResumeError, match="another"):
+            checkpoint.restore_checkpoint(simulation, tmp_path)
+
+
+def test_damaged_and_missing_checkpoints_are_refused(tmp_path) -> None:
+    with pytest.raises(ResumeError, match="nothing to resume"):
+        checkpoint.read_checkpoint_header(tmp_path)
+    (tmp_path / checkpoint.CHECKPOINT).write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{}")
+    with pytest.raises(ResumeError, match="damaged"):
+        checkpoint.read_checkpoint_header(tmp_path)
+
+
+def test_a_folder_with_a_run_is_not_overwritten_by_accident(quick, tmp_path) -> None:
+    with Simulation(quick, "greedy", seed=0) as simulation:
+        checkpoint.save_checkpoint(simulation, tmp_path)
+    before = (tmp_path / checkpoint.CHECKPOINT).read_bytes()
+    with pytest.raises(OutputError, match="--resume"):
+        checkpoint.prepare_folder(tmp_path, overwrite=False)
+    assert (tmp_path / checkpoint.CHECKPOINT).read_bytes() == before
+    checkpoint.prepare_folder(tmp_path, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"), [(errno.ENOSPC, "disk is full"), (errno.EROFS, "read-only"), (errno.EACCES, "may not write")]
+)
+def test_a_failed_write_keeps_the_old_file_and_says_why(code, words, tmp_path, monkeypatch) -> None:
+    target = tmp_path / "summary.json"
+    target.write_bytes(b"old")
+
+    def fail(descriptor: int) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(files_.os, "fsync", fail)
+    with pytest.raises(OutputError, match=words):
+        files_.write_atomically(target, b"new")
+    assert target.read_bytes() == b"old"
+    assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]
+
+
+def test_a_file_in_the_way_is_named(tmp_path) -> None:
+    (tmp_path / "taken").write_text("x")
+    with pytest.raises(OutputError, match="taken"):
+        checkpoint.prepare_folder(tmp_path / "taken" / "run", overwrite=False)
+    assert np.array_equal([p.name for p in tmp_path.iterdir()], ["taken"])

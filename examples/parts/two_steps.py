@@ -7,6 +7,8 @@ Both steps are clipped and noised, and the second sees the samples again, so tha
 
 from __future__ import annotations
 
+import math
+
 from covey.federated import LocalProblem, LocalUpdate, Step, noised_step
 from covey.federated.training.protocol import Floats, Ints
 
@@ -34,6 +36,10 @@ class TwoSteps(Step):
     def reach(self, clip: Floats, samples: Ints, noise_std: Floats, length: int) -> Floats:
         """(n,) distance of two steps."""
         return 2 * super().reach(clip, samples, noise_std, length)
+
+    def upload_noise(self, noise_std: Floats, samples: Ints) -> Floats:
+        """(n,) noise on a weight: that of two batches of half the passes each, added up."""
+        return 2 * math.sqrt(2) * super().upload_noise(noise_std, samples)
 
     def passes(self, samples: Ints) -> Ints:
         """(n,) samples of both batches."""

@@ -4,6 +4,8 @@ from covey.identification.announcement import Announcement
 from covey.identification.measures import adjusted_rand_index, clustering_accuracy, matching
 from covey.identification.rule import (
     Identification,
+    Offer,
+    Regrouped,
     Rule,
     RuleRound,
     ScoreRule,
@@ -16,6 +18,8 @@ from covey.identification.rule import (
 __all__ = [
     "Announcement",
     "Identification",
+    "Offer",
+    "Regrouped",
     "Rule",
     "RuleRound",
     "ScoreRule",

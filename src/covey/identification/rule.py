@@ -102,15 +102,53 @@ class Identification:
 class Trained:
     """What a round left for the next identities.
 
-    intake: what stations let in; joined: (U,) users whose upload is in a model; models: (K, D) after the round; totals:
-    (K,) samples behind each new model; first_models: (K, D) before the first round.
+    intake: what stations let in; joined: (U,) users whose upload is in a model; noise_std: (U,) noise on the sums of
+    clipped gradients, 0 where a user was not served; models, movements: (K, D) after the round; totals: (K,) samples
+    behind each new model; first_models: (K, D) before the first round.
     """
 
     intake: Intake
     joined: Bools
+    noise_std: Floats
     models: Weights
+    movements: Weights
     totals: Floats
     first_models: Weights
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A free model that stations offered to some of a task's users.
+
+    round: after which it was offered, from 0; task: number of the offered model; source: the task whose model it was
+    made from; users: those it was made for, empty where nobody in particular; reason: `evidence` (their uploads
+    differ from those of the others: `gain`, in units of its noise, is by how much), `hidden` (noise would hide such
+    evidence, the parts were guessed) or `copy` (uploads are not seen: the model is a copy, and devices toss a coin).
+    """
+
+    round: int
+    task: int
+    source: int
+    users: tuple[int, ...]
+    reason: str
+    gain: float
+
+
+@dataclass(frozen=True)
+class Regrouped:
+    """What a round made of the groups, for the next one.
+
+    identities: (U,) tasks to begin the next round with; memory: what is remembered; models, movements: (K, D) where
+    stations changed them beyond aggregation, else None; fresh: (K,) bool, models that every station of the task
+    broadcasts in the next round although nobody uploaded for them; offers: free models that were offered.
+    """
+
+    identities: Ints
+    memory: Memory
+    models: Weights | None = None
+    movements: Weights | None = None
+    fresh: Bools | None = None
+    offers: tuple[Offer, ...] = ()
 
 
 class Rule:
@@ -149,9 +187,9 @@ class Rule:
         """The tasks of a round in which users announce."""
         raise TypeError(f"{type(self).__name__} has no `find`; derive from ScoreRule, or say how tasks are found")
 
-    def after_round(self, at: RuleRound, found: Identification, trained: Trained) -> tuple[Ints, Memory]:
-        """Tasks (U,) to begin the next round with, and what to remember."""
-        return found.identities, found.memory
+    def after_round(self, at: RuleRound, found: Identification, trained: Trained) -> Regrouped:
+        """What stations make of the groups after a round, from what was released or broadcast in it."""
+        return Regrouped(found.identities, found.memory)
 
     def announces(self, number: int) -> bool:
         """Whether users announce in round `number`, counted from 0; the first tasks are drawn, not announced."""
@@ -203,9 +241,9 @@ class ScoreRule(Rule):
         """What users say, in the way that `privacy.identity` names, and what stations make of it."""
         return self.announcement.find(at)
 
-    def after_round(self, at: RuleRound, found: Identification, trained: Trained) -> tuple[Ints, Memory]:
-        """Tasks (U,) to begin the next round with, and what to remember."""
-        return self.announcement.after_round(at, found, trained), found.memory
+    def after_round(self, at: RuleRound, found: Identification, trained: Trained) -> Regrouped:
+        """The tasks that the announcement leads to."""
+        return Regrouped(self.announcement.after_round(at, found, trained), found.memory)
 
     def passes(self, number: int, samples: Ints) -> Floats:
         """(U,) passes: all models on the samples that are scored; none where nothing is announced."""

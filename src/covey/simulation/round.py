@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from covey.allocation import noise_levels
 from covey.association import Policy, validated_selection
 from covey.federated import Accepted, Evaluation, Steps, admit
-from covey.identification import Identification, RuleRound, Trained
+from covey.identification import Identification, Regrouped, RuleRound, Trained
 from covey.network import Observation, Plan
 from covey.radio import broadcast_times, distances
 from covey.seeding import generator
@@ -54,8 +54,9 @@ def finish_round(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Finis
     decision = reconcile_ledger(world, turn, decision, uploads)
     new = aggregate(world, turn, decision, uploads)
     evaluation = evaluate(world, turn, new)
+    groups = regroup(world, turn, decision, uploads, new)
     record = account(world, turn, selected, decision, uploads, new, evaluation)
-    return Finished(advance(world, turn, decision, uploads, new), record, decision, evaluation)
+    return Finished(advance(world, turn, decision, new, groups), record, decision, evaluation)
 
 
 def renew_data(world: World, round: int) -> NDArray[np.int64]:
@@ -250,11 +251,35 @@ def evaluate(world: World, turn: Turn, new: NewModels) -> Evaluation:
     return world.fleet.evaluate(turn.identification.identities)
 
 
-def advance(world: World, turn: Turn, decision: Decision, uploads: Uploads, new: NewModels) -> State:
-    """The state of the next round: users have moved, changed models have a new movement (2)."""
-    state, models = turn.state, new.models
+def regroup(world: World, turn: Turn, decision: Decision, uploads: Uploads, new: NewModels) -> Regrouped:
+    """What stations make of the groups: post-processing of what was released or broadcast, so that it costs nothing."""
+    state = turn.state
+    trained = Trained(
+        intake=uploads.intake,
+        joined=new.joined,
+        noise_std=decision.noise_std,
+        models=new.models,
+        movements=_movements(state, new.models),
+        totals=new.totals,
+        first_models=world.first_models,
+    )
+    return world.rule.after_round(rule_round(world, state, turn.groups), turn.identification, trained)
+
+
+def _movements(state: State, models: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(K, D) last movement of each model (2), the earlier one where a model stayed."""
     moved = models - state.models
-    changed = np.any(moved != 0, axis=1)
+    return np.where(np.any(moved != 0, axis=1)[:, None], moved, state.movements)
+
+
+def advance(world: World, turn: Turn, decision: Decision, new: NewModels, groups: Regrouped) -> State:
+    """The state of the next round: users have moved, changed models have a new movement (2)."""
+    state = turn.state
+    models = new.models if groups.models is None else groups.models
+    changed = np.any(models != state.models, axis=1)
+    active = broadcasting(world, changed) if world.blind else decision.plan.active
+    if groups.fresh is not None and not world.blind:
+        active = active | (world.capable & groups.fresh)
     positions, mobility_memory = world.mobility.move(
         state.positions_m,
         state.mobility_memory,
@@ -263,18 +288,16 @@ def advance(world: World, turn: Turn, decision: Decision, uploads: Uploads, new:
     )
     exhausted = state.exhausted.copy()
     exhausted[decision.refused] = True
-    trained = Trained(uploads.intake, new.joined, models, new.totals, world.first_models)
-    identities, memory = world.rule.after_round(rule_round(world, state, turn.groups), turn.identification, trained)
     return State(
         round=state.round + 1,
         positions_m=positions,
         mobility_memory=mobility_memory,
         models=models,
-        movements=np.where(changed[:, None], moved, state.movements),
-        active=broadcasting(world, changed) if world.blind else decision.plan.active,
-        identities=identities,
+        movements=_movements(state, models) if groups.movements is None else groups.movements,
+        active=active,
+        identities=groups.identities,
         served_rounds=state.served_rounds + (decision.plan.station >= 0),
         exhausted=exhausted,
         ledger=decision.ledger,
-        memory=memory,
+        memory=groups.memory,
     )

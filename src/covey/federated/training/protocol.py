@@ -64,6 +64,13 @@ class LocalTraining(ABC):
     def reach(self, clip: Floats, samples: Ints, noise_std: Floats, length: int) -> Floats:
         """(n,) how far the upload of an honest user can be from where it started; `length`: weights D of a model."""
 
+    def upload_noise(self, noise_std: Floats, samples: Ints) -> Floats:
+        """(n,) standard deviation of the noise on each weight of an upload; 0 where `noise_std` (n,) is 0.
+
+        This is that of one step; training whose uploads carry other noise says so here.
+        """
+        return np.asarray(self.scenario.training.learning_rate * noise_std / self.passes(samples))
+
     @abstractmethod
     def passes(self, samples: Ints) -> Ints:
         """(n,) forward-plus-backward passes of one sample that training takes users of `samples` (n,)."""

@@ -1,0 +1,55 @@
+"""Debiased products: what noised steps say about who belongs together.
+
+Users that step from one model release d_i = step + noise, where the noise of each of the D weights has a known standard
+deviation tau_i. Squared distances between releases carry D tau_i^2, which differs from user to user and drowns
+the groups; products of two different users' releases carry nothing: E <d_i, d_j> = <step_i, step_j>. A product
+of a user's release with itself is debiased by D tau_i^2. Everything here is post-processing of releases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+#: Weights turned to float64 at once: large models of many users would not fit twice.
+_COLUMNS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Products:
+    """Products of n users' steps, (n, n) each: unbiased values, and the variance that the noise gives them."""
+
+    values: Floats
+    variance: Floats
+
+    @property
+    def users(self) -> int:
+        """Number of users, n."""
+        return len(self.values)
+
+
+def debiased_products(steps: npt.NDArray[np.floating], noise_std: Floats) -> Products:
+    """Products of `steps` (n, D) whose weights carry noise of standard deviation `noise_std` (n,).
+
+    For i != j the product is unbiased as it is, with variance tau_i^2 tau_j^2 D + tau_i^2 |s_j|^2 + tau_j^2 |s_i|^2; a
+    product with itself is debiased by tau_i^2 D and has the variance 2 tau_i^4 D + 4 tau_i^2 |s_i|^2. The unknown
+    squared lengths |s|^2 are replaced by their mean over all users, which is known best.
+    """
+    users, size = steps.shape
+    raw = np.zeros((users, users))
+    for start in range(0, size, _COLUMNS):
+        part = steps[:, start : start + _COLUMNS].astype(np.float64)
+        raw += part @ part.T
+    variance = np.asarray(noise_std, np.float64) ** 2
+    values = raw - np.diag(variance * size)
+    length = float(np.average(np.diag(values), weights=1.0 / (variance + 1e-300))) if users else 0.0
+    length = max(length, 0.0)
+    spread = np.outer(variance, variance) * size + length * (variance[:, None] + variance[None, :])
+    spread[np.diag_indices(users)] = 2 * variance**2 * size + 4 * variance * length
+    return Products(values, spread)

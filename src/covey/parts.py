@@ -233,6 +233,16 @@ ANNOUNCEMENTS = Registry(
     },
     protocol="covey.identification.announcement",
 )
+STARTS = Registry(
+    "start",
+    "start of the models",
+    "clustering.start",
+    {
+        "random": "covey.identification.start:Start",
+        "release": "covey.identification.start:ReleaseStart",
+    },
+    protocol="covey.identification.start",
+)
 UPLINKS = Registry(
     "uplink", "uplink", "radio.uplink", {"ofdma": "covey.uplink.ofdma:Ofdma"}, protocol="covey.uplink.protocol"
 )
@@ -337,6 +347,6 @@ MODELS = Registry(
 
 #: Every registry, in the order of a round.
 REGISTRIES: Final = (
-    DATASETS, PARTITIONS, DATA_OVER_TIME, MODELS, RULES, ANNOUNCEMENTS, POLICIES, UPLINKS, CHANNELS, PATH_LOSSES,
+    DATASETS, PARTITIONS, DATA_OVER_TIME, MODELS, RULES, STARTS, ANNOUNCEMENTS, POLICIES, UPLINKS, CHANNELS, PATH_LOSSES,
     MOBILITIES, LOCAL_TRAININGS, GRADIENT_STRATEGIES, AGGREGATIONS,
 )  # fmt: skip

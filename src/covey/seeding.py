@@ -35,6 +35,9 @@ PURPOSES: dict[str, int] = {
     "identity_noise": 22,
     "loss": 23,
     "masks": 24,
+    "offer": 25,
+    "start": 26,
+    "tie": 27,
 }
 
 

@@ -24,6 +24,7 @@ from covey.parts import (
     PARTITIONS,
     PATH_LOSSES,
     RULES,
+    STARTS,
     UPLINKS,
     Registry,
 )
@@ -255,6 +256,21 @@ class Clustering(Section):
         description=(
             "Samples a user draws to identify its task; 0 takes all of them. Private identities always take all,"
             " because their noise falls with the number of samples."
+        ),
+    )
+    start: Annotated[str, PartName(STARTS)] = Field(
+        "random",
+        description=(
+            "How models begin: `random` (K models and every user's task are drawn, as in the paper), `release` (one"
+            " model for all until noised uploads tell the groups apart, then one for each group; it costs no privacy),"
+            " or your own as module:attribute."
+        ),
+    )
+    rescue: bool = Field(
+        True,
+        description=(
+            "Whether stations offer a model that nobody uses to part of a task's users, on evidence from noised"
+            " uploads; it costs no privacy."
         ),
     )
     announce_every: Count = Field(1, description="Rounds between announcements; users keep their task in between.")

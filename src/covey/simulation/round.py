@@ -18,6 +18,7 @@ from covey.allocation import noise_levels
 from covey.association import Policy, validated_selection
 from covey.federated import Accepted, Evaluation, Steps, admit
 from covey.identification import Identification, Regrouped, RuleRound, Trained
+from covey.identification.rescue import offer_free_model
 from covey.network import Observation, Plan
 from covey.radio import broadcast_times, distances
 from covey.seeding import generator
@@ -81,7 +82,8 @@ def broadcast(world: World, state: State) -> NDArray[np.float64]:
 
 def identify(world: World, state: State, groups: NDArray[np.int64]) -> Identification:
     """Each user works out its task, Eqs. (1) to (4) with errata E1, E2 and E4, and announces it; see the rule."""
-    return world.rule.identify(rule_round(world, state, groups))
+    at = rule_round(world, state, groups)
+    return world.start.identify(at) if world.start.under_way(state.round, state.memory) else world.rule.identify(at)
 
 
 def rule_round(world: World, state: State, groups: NDArray[np.int64]) -> RuleRound:
@@ -263,7 +265,13 @@ def regroup(world: World, turn: Turn, decision: Decision, uploads: Uploads, new:
         totals=new.totals,
         first_models=world.first_models,
     )
-    return world.rule.after_round(rule_round(world, state, turn.groups), turn.identification, trained)
+    at = rule_round(world, state, turn.groups)
+    if world.start.under_way(state.round, state.memory):
+        return world.start.after_round(at, turn.identification, trained)
+    groups = world.rule.after_round(at, turn.identification, trained)
+    if world.scenario.clustering.rescue and not world.blind:
+        groups = offer_free_model(at, turn.identification, trained, groups)
+    return groups
 
 
 def _movements(state: State, models: NDArray[np.float32]) -> NDArray[np.float32]:

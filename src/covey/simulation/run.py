@@ -27,7 +27,8 @@ from covey.federated import (
     initial_weights,
 )
 from covey.identification import Rule, ScoreRule, build_rule
-from covey.parts import AGGREGATIONS, DATA_OVER_TIME, LOCAL_TRAININGS
+from covey.identification.start import Start
+from covey.parts import AGGREGATIONS, DATA_OVER_TIME, LOCAL_TRAININGS, STARTS
 from covey.privacy import Journal, Ledger, build_noise, charge_lost
 from covey.radio import ChannelModel, MobilityModel, TraceMobility, build_channel, build_mobility, place
 from covey.scenario import Scenario, load_scenario
@@ -118,6 +119,7 @@ class Simulation:
         if isinstance(mobility, TraceMobility):
             users_m = mobility.first_m
         rule = build_rule(scenario)
+        start: Start = STARTS.build(scenario.clustering.start) if isinstance(rule, ScoreRule) else Start()
         training: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
         aggregation: Aggregation = AGGREGATIONS.build(scenario.training.aggregation, scenario)
         over_time: DataOverTime = DATA_OVER_TIME.build(scenario.data.over_time, scenario, seed)
@@ -132,8 +134,9 @@ class Simulation:
             groups=members.groups,
             clip=clipping_norms(scenario, members.samples),
             weights=count_weights(module),
-            first_models=initial_weights(module, scenario.network.tasks, seed),
+            first_models=start.models(initial_weights(module, scenario.network.tasks, seed)),
             rule=rule,
+            start=start,
             local_training=training,
             aggregation=aggregation,
             over_time=over_time,

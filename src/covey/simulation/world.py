@@ -13,6 +13,7 @@ from covey.data import UserData
 from covey.data.over_time import DataOverTime
 from covey.federated import Aggregation, Engine, Fleet, LocalTraining, Transport, Upload
 from covey.identification import Rule
+from covey.identification.start import Start
 from covey.network import NetworkLimits, model_bits
 from covey.privacy import Journal
 from covey.radio import ChannelModel, MobilityModel
@@ -41,6 +42,7 @@ class World:
     weights: int
     first_models: NDArray[np.float32]
     rule: Rule
+    start: Start
     local_training: LocalTraining
     aggregation: Aggregation
     over_time: DataOverTime

@@ -1,0 +1,169 @@
+"""What uploads of several rounds say about who belongs together: products of pairs, and the best split of a task.
+
+Products are comparable for two users that stepped from the same model in the same round. They are added up over rounds,
+older ones fading, with the variance that their noise gives them. All of it is post-processing of releases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from covey.identification.partition import best_partition
+from covey.identification.products import debiased_products
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+#: What a round's products count in the next one.
+FADE = 0.9
+#: Users whose pairs are remembered; beyond that, memory would grow with the square of their number, and the products
+#: of one round have to do.
+REMEMBERED = 512
+#: Parts are told apart when their difference is this many standard deviations above what chance gives the best split.
+_BEYOND_CHANCE = 1.0
+#: Parts of different groups have centres with a cosine below this.
+SEPARATE = 0.5
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Sums over rounds for the pairs of U users, (U, U) each: products, their variances, and how many there were."""
+
+    sums: Floats
+    variances: Floats
+    counts: Floats
+
+    @classmethod
+    def none(cls, users: int) -> Evidence:
+        """Nothing is known of any pair."""
+        return cls(*(np.zeros((users, users)) for _ in range(3)))
+
+    @classmethod
+    def remembered(cls, memory: Mapping[str, npt.NDArray[Any]], users: int) -> Evidence:
+        """The evidence of earlier rounds, faded."""
+        if "evidence.sums" not in memory or users > REMEMBERED:
+            return cls.none(users)
+        return cls(FADE * memory["evidence.sums"], FADE**2 * memory["evidence.variances"], FADE * memory["evidence.counts"])
+
+    @property
+    def memory(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays to remember; none for very many users."""
+        if len(self.sums) > REMEMBERED:
+            return {}
+        return {"evidence.sums": self.sums, "evidence.variances": self.variances, "evidence.counts": self.counts}
+
+    def heard(self, users: Ints, steps: npt.NDArray[np.floating], noise_std: Floats) -> Evidence:
+        """The evidence with the products of `steps` (n, D) that `users` (n,) made from one model.
+
+        noise_std: (n,) of the noise on each weight of a step.
+        """
+        products = debiased_products(steps, noise_std)
+        at = np.ix_(users, users)
+        sums, variances, counts = self.sums.copy(), self.variances.copy(), self.counts.copy()
+        sums[at] += products.values
+        variances[at] += products.variance
+        counts[at] += 1.0
+        return Evidence(sums, variances, counts)
+
+    def among(self, users: Ints) -> tuple[Floats, Floats, Bools]:
+        """Mean products and their variances, (n, n) each, of `users` (n,), and which pairs are known."""
+        at = np.ix_(users, users)
+        counts = self.counts[at]
+        known = counts > 0
+        counts = np.where(known, counts, 1.0)
+        return self.sums[at] / counts, self.variances[at] / counts**2, known
+
+
+@dataclass(frozen=True)
+class Split:
+    """The best partition of users into parts.
+
+    labels: (n,) parts; level: mean product within parts, the squared length of a group's step; cosine: largest
+    of the cosines between centres of parts; score: smallest difference between two parts in standard deviations of its
+    noise; chance: what the best split of users of one group would reach; visible: what the best split of
+    two groups that have nothing in common would reach.
+    """
+
+    labels: Ints
+    level: float
+    cosine: float
+    score: float
+    chance: float
+    visible: float
+
+    @property
+    def parts(self) -> int:
+        """Number of parts."""
+        return int(self.labels.max(initial=-1)) + 1
+
+    @property
+    def real(self) -> bool:
+        """Whether the parts differ, by more than chance explains and by enough to matter."""
+        return self.parts > 1 and self.score > self.chance and self.cosine < SEPARATE
+
+    @property
+    def hidden(self) -> bool:
+        """Whether noise would hide parts that have nothing in common."""
+        return not self.visible > self.chance
+
+
+def best_split(
+    evidence: Evidence, users: Ints, weights: Floats, parts: int, rng: np.random.Generator, reference: float = 0.0
+) -> Split:
+    """The best partition of `users` (n,) of `weights` (n,) into at most `parts` parts; users must have been heard.
+
+    reference: the largest squared length of a group's step that was seen before; by it one judges what noise hides.
+    """
+    values, variance, known = evidence.among(users)
+    np.fill_diagonal(known, False)
+    n = len(users)
+    level = float(values[known].mean()) if known.any() else 0.0
+    filled = np.where(known, values, level)
+    labels = np.zeros(n, dtype=np.int64)
+    for _ in range(3):
+        # A user's product with itself is mostly noise and its own samples; a user counts as its group does.
+        np.fill_diagonal(filled, level)
+        labels = best_partition(filled, weights, parts, rng)
+        within = known & (labels[:, None] == labels[None, :])
+        level = float(values[within].mean()) if within.any() else level
+    found = int(labels.max(initial=0)) + 1
+    means, spreads = _between(values, variance, known, labels, found, level)
+    cosine, score = -1.0, math.inf
+    centre = np.maximum(np.diag(means), max(1e-3 * level, 1e-100))
+    for a in range(found):
+        for b in range(a):
+            cosine = max(cosine, means[a, b] / math.sqrt(centre[a] * centre[b]))
+            difference = means[a, a] + means[b, b] - 2 * means[a, b]
+            score = min(score, difference / math.sqrt(max(spreads[a, a] + spreads[b, b] + 4 * spreads[a, b], 1e-300)))
+    chance = _BEYOND_CHANCE + math.sqrt(2 * math.log(2) * max(n - 1, 0))
+    typical = float(variance[known].mean()) if known.any() else math.inf
+    pairs = max(float(known.sum()) / 2, 1.0)
+    # Two halves: a quarter of the pairs within each, half of them between.
+    spread = math.sqrt(typical * (4 + 4 + 8) / pairs)
+    visible = 2 * max(level, reference) / spread if spread > 0 else math.inf
+    if found == 1:
+        score = 0.0
+    return Split(labels, level, cosine, score, chance, visible)
+
+
+def _between(
+    values: Floats, variance: Floats, known: Bools, labels: Ints, parts: int, level: float
+) -> tuple[Floats, Floats]:
+    """Mean product and its variance between every two parts, (c, c) each; `level` where no pair is known."""
+    means, spreads = np.full((parts, parts), level), np.zeros((parts, parts))
+    for a in range(parts):
+        for b in range(parts):
+            at = np.ix_(labels == a, labels == b)
+            pairs = known[at].sum()
+            if pairs:
+                means[a, b] = values[at][known[at]].mean()
+                # Both orders of a pair within a part are one measurement.
+                spreads[a, b] = variance[at][known[at]].sum() / pairs**2 * (2 if a == b else 1)
+    return means, spreads

@@ -110,7 +110,7 @@ def test_a_pickle_that_runs_code_is_refused_and_not_run(tmp_path: Path) -> None:
             return os.mkdir, (str(mark),)
 
     (folder / "data_batch_2").write_bytes(pickle.dumps({b"data": Attack(), b"labels": []}))
-    with pytest.raises(DataError, match=r"mkdir, which is no array"):
+    with pytest.raises(DataError, match=r"mkdir, which is not an array"):
         load(tmp_path)
     assert not mark.exists()
 

@@ -1,4 +1,4 @@
-"""A plan that grows user by user and stays valid: what the reference policies build their selections with."""
+"""Admission: valid plans that grow user by user, from which the reference policies build their selections."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Admission(ABC):
 
     @abstractmethod
     def admit(self, station: int, user: int) -> None:
-        """Serve a candidate; ValueError where it is none."""
+        """Serve a candidate; ValueError if the pair is not one."""
 
     @abstractmethod
     def fill(self, score: FloatArray, reuse_bonus: float = 0.0) -> None:
@@ -61,7 +61,7 @@ class Admission(ABC):
 
     @property
     def value(self) -> tuple[float, int]:
-        """What the policies maximise: samples of the served users, then few broadcasts."""
+        """The objective of the policies: samples of the served users, then few broadcasts."""
         return self.served_samples, -self.broadcasts
 
     @property
@@ -76,14 +76,14 @@ class Admission(ABC):
 
     @property
     def selected(self) -> BoolArray:
-        """The selection (B, U) that this plan stands for."""
+        """The selection (B, U) of this plan."""
         return np.asarray(self.station == np.arange(len(self.members))[:, None])
 
 
 class TrialAdmission(Admission):
-    """An admission for any uplink: whether a user fits is found by projecting the selection that has it.
+    """An admission for any uplink, which tests whether a user fits by projecting the selection with it.
 
-    One projection per question, so slower than an admission that knows its uplink.
+    One projection per test, so slower than an admission written for its uplink.
     """
 
     def __init__(self, observation: Observation, selected: BoolArray) -> None:
@@ -125,7 +125,7 @@ class TrialAdmission(Admission):
         self._plan = plan
 
     def fill(self, score: FloatArray, reuse_bonus: float = 0.0) -> None:
-        """Admit candidates, the highest `score` (B, U) first; a pair that does not fit once is not asked again."""
+        """Admit candidates, the highest `score` (B, U) first; a pair that does not fit once is not tried again."""
         score = np.broadcast_to(score, self._eligible.shape)
         left = self._eligible.copy()
         while True:

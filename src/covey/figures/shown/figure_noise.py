@@ -1,4 +1,4 @@
-"""Clustering rules under more and more noise, and which weight of the gradient suits which noise."""
+"""Clustering rules under increasing noise, and the best gradient weight at each noise level."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def rows(work: Work) -> list[Row]:
 
 
 def draw(data: Sequence[Row], setting: str) -> Figure:
-    """Every rule over the noise factor; beside it, weight 0.2 against weight 0.5 and against the loss alone."""
+    """Every rule over the noise factor; on the right, weight 0.2 against weight 0.5 and against the loss alone."""
     with drawing_style():
         figure, axes = panels(2, width=10.4, height=5.0)
         every, versus = axes[0]
@@ -167,7 +167,7 @@ def _means(data: Sequence[Row], rule: str) -> str:
 
 
 def _best(data: Sequence[Row], factor: float) -> list[str]:
-    """The rules with the highest mean at a factor, over the seeds that all rules with data have; several if equal."""
+    """The rules with the highest mean at a factor, over the common seeds of all rules with data; several if tied."""
     final = {rule: values for rule in SHOWN if (values := _final(data, rule, factor))}
     seeds = set.intersection(*(set(values) for values in final.values())) if final else set()
     if not seeds:

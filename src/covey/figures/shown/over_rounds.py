@@ -1,4 +1,4 @@
-"""What figures over rounds share: one row per round of a real run."""
+"""Shared by the figures over rounds: one row per round of a real run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from covey.figures.kinds import RealRun
 from covey.figures.plans import RULES, Work, noise_of
 from covey.figures.rows import Row
 
-#: Noise of the runs on digits beside a comparison, times the scenario's variance.
+#: Noise of the additional runs on digits, as factors of the scenario's variance.
 FACTORS = (0.0, 1.0)
 
 

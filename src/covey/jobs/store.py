@@ -116,6 +116,7 @@ class Store:
         self._records: dict[str, Record] = {}
         self._others: dict[str, Record] = {}
         self._place: tuple[int, int] = (0, 0)
+        self._last = b""
         self._digests: dict[tuple[str, int, int], str] = {}
         self._read()
 
@@ -190,6 +191,7 @@ class Store:
         if not self.path.is_file():
             return
         with self._locked():
+            self._place = (0, 0)  # all of it: what is not read here is lost
             self._read()
             found = sorted((self._others | self._records).values(), key=_order)
             write_atomically(self.path, b"".join(record.to_line() for record in found))
@@ -207,12 +209,16 @@ class Store:
         with file:
             inode, offset = self._place
             status = os.fstat(file.fileno())
-            if status.st_ino != inode or status.st_size < offset:
-                self._records, self._others, offset = {}, {}, 0
+            file.seek(max(offset - len(self._last), 0))
+            # A new file can have the inode of one that was replaced before.
+            if status.st_ino != inode or status.st_size < offset or file.read(len(self._last)) != self._last:
+                self._records, self._others, self._last, offset = {}, {}, b"", 0
             file.seek(offset)
             content = file.read()
         complete = content.rfind(b"\n") + 1
-        for line in content[:complete].splitlines():
+        lines = content[:complete].splitlines(keepends=True)
+        self._last = lines[-1] if lines else self._last
+        for line in (one.rstrip(b"\n") for one in lines):
             record = Record.from_line(line)
             if record is not None:
                 own = record.versions == self.versions

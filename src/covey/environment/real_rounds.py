@@ -136,15 +136,4 @@ def _outcome(finished: Sequence[Finished], turns: Sequence[Turn], before: FloatA
     plan = Plan.stack([one.decision.plan for one in finished])
     noise_std = np.stack([one.decision.noise_std for one in finished])
     samples = np.stack([turn.observation.samples for turn in turns])
-    return Outcome(
-        station=plan.station,
-        block=plan.block,
-        active=plan.active,
-        violators=plan.violators,
-        kinds=plan.kinds,
-        station_violations=plan.station_violations,
-        noise_std=noise_std,
-        loss_before=before,
-        loss=after,
-        leakage=leakage(samples, noise_std),
-    )
+    return Outcome.of(plan, noise_std=noise_std, loss_before=before, loss=after, leakage=leakage(samples, noise_std))

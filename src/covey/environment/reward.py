@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
 from covey.arrays import BoolArray, FloatArray, IntArray, dense
 from covey.compiled import compiled
+from covey.network import Plan
 from covey.scenario.schema import Reward
 
 Penalty = Literal["progressive", "fixed"]
@@ -37,6 +38,16 @@ class Outcome:
     loss_before: FloatArray
     loss: FloatArray
     leakage: FloatArray
+
+    @classmethod
+    def of(
+        cls, plan: Plan, *, noise_std: FloatArray, loss_before: FloatArray, loss: FloatArray, leakage: FloatArray
+    ) -> Self:
+        """What a round did in which this plan of N networks was played; the other arrays are (N, U)."""
+        return cls(
+            plan.station, plan.block, plan.active, plan.violators, plan.kinds, plan.station_violations,
+            noise_std=noise_std, loss_before=loss_before, loss=loss, leakage=leakage,
+        )  # fmt: skip
 
     @property
     def served(self) -> IntArray:

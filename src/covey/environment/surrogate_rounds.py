@@ -174,13 +174,8 @@ class SurrogateRounds:
             served,
             noise_std,
         )
-        outcome = Outcome(
-            station=plan.station,
-            block=plan.block,
-            active=plan.active,
-            violators=plan.violators,
-            kinds=plan.kinds,
-            station_violations=plan.station_violations,
+        outcome = Outcome.of(
+            plan,
             noise_std=noise_std,
             loss_before=before,
             loss=own_losses(self._losses, layouts.groups, observation.identities),

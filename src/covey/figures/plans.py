@@ -135,6 +135,11 @@ def noise_of(scenario: str, factor: float) -> tuple[str, ...]:
     return (f"privacy.v_max={privacy.v_max * factor!r}", f"privacy.n_min={privacy.n_min * factor**0.5!r}")
 
 
+def run_under_noise(rule: str, factor: float, seed: int) -> RealRun:
+    """The run of a rule on digits with `factor` times the noise variance of the scenario."""
+    return RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
+
+
 def site_of_size(users: int, stations: int, blocks: int, side: int) -> tuple[str, ...]:
     """Overrides for a network of this size."""
     sets = [sorted((station + j) % 4 for j in range(3)) for station in range(stations)]
@@ -350,7 +355,7 @@ def _over_users(work: Work, scenario: str, sizes: tuple[int, ...], methods: tupl
 
 def _under_noise(work: Work, rules: tuple[str, ...], factors: tuple[float, ...] | None = None) -> list[Cell]:
     return [
-        RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
+        run_under_noise(rule, factor, seed)
         for seed in range(work.seeds)
         for rule in rules
         for factor in factors or work.scale.noise_factors

@@ -311,7 +311,7 @@ class Privacy(Section):
         description=(
             "How a user's task is announced: `raw` (without noise, which no guarantee covers), `noisy_max` (the best of"
             " bounded scores with Gumbel noise, charged identity_rho each time), `from_release` (computed from the"
-            " user's last noised upload, which costs nothing more)."
+            " user's last noised upload, which costs nothing more), or your own as module:attribute."
         ),
     )
     identity_rho: Positive = Field(0.02, description="Cost of one announcement by `noisy_max`, in rho = epsilon^2 / 8.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -12,24 +12,41 @@ from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.network import Observation, Plan
 
 
+class Placement(Protocol):
+    """Where users are served; station, block: (U,), -1 for users that are not served."""
+
+    @property
+    def station(self) -> IntArray:
+        """Station of each user."""
+        ...
+
+    @property
+    def block(self) -> IntArray:
+        """Block of each user."""
+        ...
+
+
 class Admission(ABC):
     """A valid partial plan of one network. `candidates()` says who could still join; `admit` and `remove` change it.
 
-    station, block: (U,), -1 for users that are not served; members: (B, K) served users of every broadcast.
+    station, block: (U,), -1 for users that are not served; members: (B, K) served users of every broadcast. What a
+    subclass keeps as `_plan` says where users are served.
     """
+
+    _plan: Placement
 
     def __init__(self, observation: Observation) -> None:
         self.samples: FloatArray = np.asarray(observation.samples, dtype=np.float64)
 
     @property
-    @abstractmethod
     def station(self) -> IntArray:
         """Station of each user, (U,), -1 for users that are not served."""
+        return self._plan.station
 
     @property
-    @abstractmethod
     def block(self) -> IntArray:
         """Block of each user, (U,), -1 for users that are not served."""
+        return self._plan.block
 
     @property
     @abstractmethod
@@ -86,20 +103,12 @@ class TrialAdmission(Admission):
     One projection per test, so slower than an admission written for its uplink.
     """
 
+    _plan: Plan
+
     def __init__(self, observation: Observation, selected: BoolArray) -> None:
         super().__init__(observation)
         self._observation, self._eligible = observation, observation.eligible
-        self._plan: Plan = observation.project(selected)
-
-    @property
-    def station(self) -> IntArray:
-        """Station of each user, (U,), -1 for users that are not served."""
-        return self._plan.station
-
-    @property
-    def block(self) -> IntArray:
-        """Block of each user, (U,), -1 for users that are not served."""
-        return self._plan.block
+        self._plan = observation.project(selected)
 
     @property
     def members(self) -> IntArray:

@@ -6,12 +6,11 @@ import numpy as np
 
 from covey.allocation import admission_kernels as kernels
 from covey.allocation.blocks import match_blocks, required_sinr, stations_of
-from covey.allocation.projection import project
 from covey.arrays import BoolArray, FloatArray, IntArray, joined
 from covey.network import NetworkLimits, Observation, Plan
 from covey.radio import uplink_rates
 from covey.uplink.ofdma_admission import OfdmaAdmission, descending
-from covey.uplink.protocol import AirTime, Uplink
+from covey.uplink.protocol import AirTime, Uplink, project_observed
 
 
 class Ofdma(Uplink):
@@ -29,15 +28,7 @@ class Ofdma(Uplink):
 
     def project(self, observation: Observation, selected: BoolArray) -> Plan:
         """The valid plan that remains of a selection (..., B, U), and its violations; calls the matching directly."""
-        return project(
-            selected,
-            observation.identities,
-            observation.capable,
-            observation.gains,
-            observation.samples,
-            observation.limits.radio,
-            first_station=observation.first_station,
-        )
+        return project_observed(observation, selected)
 
     def rates(self, gains: FloatArray, plan: Plan, limits: NetworkLimits) -> FloatArray:
         """Uplink rate of every user in bit/s, (U,), under the interference of the plan's other cells."""

@@ -16,6 +16,8 @@ from covey.uplink.admission import Admission
 class OfdmaAdmission(Admission):
     """A valid partial plan in which users share blocks as long as every link stays above the SINR floor."""
 
+    _plan: kernels.PartialPlan
+
     def __init__(self, observation: Observation) -> None:
         super().__init__(observation)
         stations, users = observation.eligible.shape
@@ -44,16 +46,6 @@ class OfdmaAdmission(Admission):
         for n in np.unique(block[users]):
             kernels.refresh(plan, int(n))
         return admission
-
-    @property
-    def station(self) -> IntArray:
-        """Station of each user, (U,), -1 for users that are not served."""
-        return self._plan.station
-
-    @property
-    def block(self) -> IntArray:
-        """Block of each user, (U,), -1 for users that are not served."""
-        return self._plan.block
 
     @property
     def members(self) -> IntArray:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from covey.allocation.projection import project
+from covey.allocation.projection import Grant, project
 from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.network import NetworkLimits, Observation, Plan
 from covey.radio import uplink_times
@@ -66,17 +66,8 @@ class Uplink(ABC):
         """Uplink rate of every user of one network in bit/s, (U,), 0 for users that are not served; gains: (U, B)."""
 
     def project(self, observation: Observation, selected: BoolArray) -> Plan:
-        """The valid plan that remains of a selection (..., B, U), and violations; see `covey.allocation.project`."""
-        return project(
-            selected,
-            observation.identities,
-            observation.capable,
-            observation.gains,
-            observation.samples,
-            observation.limits.radio,
-            first_station=observation.first_station,
-            grant=lambda station: self.grant(observation, station),
-        )
+        """The valid plan that remains of a selection (..., B, U), and its violations; see `covey.allocation.project`."""
+        return project_observed(observation, selected, grant=lambda station: self.grant(observation, station))
 
     def survivors(self, observation: Observation, selected: BoolArray) -> BoolArray:
         """The selection (..., B, U) without users that would not be served, whichever station goes first."""
@@ -140,6 +131,20 @@ class Uplink(ABC):
         for user, station in np.ndindex(users, stations):
             rates[user, station] = self.rates(gains, one_user(users, limits, user, station), limits)[user]
         return rates
+
+
+def project_observed(observation: Observation, selected: BoolArray, *, grant: Grant | None = None) -> Plan:
+    """The valid plan left of a selection (..., B, U) of what is observed; `grant` as in `covey.allocation.project`."""
+    return project(
+        selected,
+        observation.identities,
+        observation.capable,
+        observation.gains,
+        observation.samples,
+        observation.limits.radio,
+        first_station=observation.first_station,
+        grant=grant,
+    )
 
 
 def one_user(users: int, limits: NetworkLimits, user: int, station: int) -> Plan:

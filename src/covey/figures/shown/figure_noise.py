@@ -11,9 +11,9 @@ from covey.evaluation import Estimate
 from covey.figures.claims import Claim, judge_side, words
 from covey.figures.definitions import difference
 from covey.figures.draw import look, panels, points, sign
-from covey.figures.kinds import RealRun
-from covey.figures.plans import RULES, Work, noise_of
+from covey.figures.plans import Work
 from covey.figures.rows import Row, by_seed, paired, where
+from covey.figures.shown.under_noise import finished_runs
 from covey.report.palette import INK, MUTED, drawing_style
 
 TITLE = "Clustering rules under noise"
@@ -30,20 +30,8 @@ AGAINST = ("gradient_loss_0.5", "loss")
 
 def rows(work: Work) -> list[Row]:
     """One row per rule, noise factor and seed, after the last round."""
-    found: list[Row] = []
-    for rule in SHOWN:
-        for factor in work.scale.noise_factors:
-            for seed in range(work.seeds):
-                cell = RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
-                if not work.store.has(cell):
-                    continue
-                columns = work.store[cell]["columns"]
-                found.append({
-                    "rule": rule, "factor": factor, "seed": seed, "rounds": len(columns["accuracy"]),
-                    "clustering_accuracy": columns["clustering_accuracy"][-1],
-                    "adjusted_rand_index": columns["adjusted_rand_index"][-1], "accuracy": columns["accuracy"][-1],
-                })  # fmt: skip
-    return found
+    names = ("clustering_accuracy", "adjusted_rand_index", "accuracy")
+    return [first | {name: columns[name][-1] for name in names} for first, _, columns in finished_runs(work, SHOWN)]
 
 
 def draw(data: Sequence[Row], setting: str) -> Figure:

@@ -11,9 +11,9 @@ from covey.evaluation import Estimate, mean_interval
 from covey.figures.claims import Claim, judge_equal, judge_side, words
 from covey.figures.definitions import difference
 from covey.figures.draw import look, panels, sign
-from covey.figures.kinds import RealRun
-from covey.figures.plans import RULES, Work, noise_of
+from covey.figures.plans import Work
 from covey.figures.rows import Row, by_seed, column, paired, where
+from covey.figures.shown.under_noise import finished_runs
 from covey.report.palette import FAINT, MUTED, drawing_style
 
 TITLE = "Privacy against accuracy"
@@ -30,21 +30,14 @@ _TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 def rows(work: Work) -> list[Row]:
     """One row per rule, noise factor and seed, after the last round; without noise, epsilon is missing."""
     found: list[Row] = []
-    for rule in SHOWN:
-        for factor in work.scale.noise_factors:
-            for seed in range(work.seeds):
-                cell = RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
-                if not work.store.has(cell):
-                    continue
-                columns = work.store[cell]["columns"]
-                spent = columns["epsilon_max"][-1]
-                found.append({
-                    "rule": rule, "factor": factor, "seed": seed, "rounds": len(columns["accuracy"]),
-                    "delta": cell.loaded.privacy.delta,
-                    "epsilon": float("nan") if factor == 0.0 or spent is None else spent,
-                    "accuracy": columns["accuracy"][-1], "clustering_accuracy": columns["clustering_accuracy"][-1],
-                    "served": float(np.mean(columns["served"])),
-                })  # fmt: skip
+    for first, cell, columns in finished_runs(work, SHOWN):
+        spent = columns["epsilon_max"][-1]
+        found.append(first | {
+            "delta": cell.loaded.privacy.delta,
+            "epsilon": float("nan") if first["factor"] == 0.0 or spent is None else spent,
+            "accuracy": columns["accuracy"][-1], "clustering_accuracy": columns["clustering_accuracy"][-1],
+            "served": float(np.mean(columns["served"])),
+        })  # fmt: skip
     return found
 
 

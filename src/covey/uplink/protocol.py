@@ -66,7 +66,7 @@ class Uplink(ABC):
         """Uplink rate of every user of one network in bit/s, (U,), 0 for users that are not served; gains: (U, B)."""
 
     def project(self, observation: Observation, selected: BoolArray) -> Plan:
-        """The valid plan that remains of a selection (..., B, U), and its violations; see `covey.allocation.project`."""
+        """The valid plan that remains of a selection (..., B, U), and violations; see `covey.allocation.project`."""
         return project_observed(observation, selected, grant=lambda station: self.grant(observation, station))
 
     def survivors(self, observation: Observation, selected: BoolArray) -> BoolArray:

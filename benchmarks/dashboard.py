@@ -1,7 +1,7 @@
-"""How fast the dashboard starts, lists a hundred runs, opens runs of 12 and 1,000 users, and answers the playground.
+"""Latency of the dashboard: start, a list of a hundred runs, runs of 12 and 1,000 users, and the playground.
 
 python benchmarks/dashboard.py                 # a few minutes; needs Chromium and the extra `browser`
-python benchmarks/dashboard.py --runs FOLDER   # keeps the runs there, and uses those that are there already
+python benchmarks/dashboard.py --runs FOLDER   # keeps the runs there, and reuses existing ones
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-#: Everything is done so often, pages each time in an empty profile; the median counts.
+#: Repetitions, pages each time in an empty profile; the median counts.
 TIMES = 3
-#: Questions that are asked of one dashboard.
+#: Requests per dashboard.
 QUESTIONS = 20
-#: Runs in the folder that is listed.
+#: Number of runs in the listed folder.
 LISTED = 100
-#: The campus with a thousand users who hold little data, as in report_size.py.
+#: The campus preset with a thousand users with little data, as in report_size.py.
 LARGE = [
     "campus", "--rounds", "12", "--policy", "nearest", "--set", "network.users=1000", "--set", "data.samples_min=20",
     "--set", "data.samples_max=40", "--set", "data.test_samples=20",
 ]  # fmt: skip
-#: Pages: their address, and what is there once they are complete.
+#: Pages: their URL, and a selector that matches once they are complete.
 PAGES = {
     "list_of_100_runs": ("runs", f"tbody tr:nth-child({LISTED})"),
     "run_of_12_users": ("run?id=small", "[data-panel=delay] .keys"),
@@ -64,7 +64,7 @@ def make_runs(folder: Path) -> None:
 
 @contextmanager
 def dashboard(folder: Path) -> Iterator[tuple[str, float, int]]:
-    """A dashboard of the folder: its address, the seconds until it printed it, and its process."""
+    """A dashboard of the folder: its address, the seconds until it printed it, and its process id."""
     command = [sys.executable, "-m", "covey", "dashboard", ".", "--port", "0", "--no-open", "--quiet"]
     began = time.perf_counter()
     with subprocess.Popen(
@@ -80,13 +80,13 @@ def dashboard(folder: Path) -> Iterator[tuple[str, float, int]]:
 
 
 def processor_ms(process: int) -> float:
-    """Milliseconds of processor time that a process has used, which other work on the machine does not change."""
+    """CPU time of a process in milliseconds, which other load on the machine does not affect."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return 1e3 * (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def ask(address: str, body: dict[str, Any] | None = None) -> bytes:
-    """What a question gives; with a body it is a POST."""
+    """The response to a GET, or to a POST if there is a body."""
     data = None if body is None else json.dumps(body).encode()
     with urllib.request.urlopen(urllib.request.Request(address, data, {"Content-Type": "application/json"})) as answer:
         return bytes(answer.read())
@@ -98,7 +98,7 @@ def spread(times: list[float]) -> dict[str, float]:
 
 
 def timed(process: int, work: Callable[[], object], times: int = QUESTIONS) -> dict[str, float]:
-    """Milliseconds of a piece of work, and of processor time of the dashboard in it on average."""
+    """Milliseconds of a request, and the mean CPU time of the dashboard for it."""
     spent, used = [], processor_ms(process)
     for _ in range(times):
         began = time.perf_counter()
@@ -108,7 +108,7 @@ def timed(process: int, work: Callable[[], object], times: int = QUESTIONS) -> d
 
 
 def measure_start(folder: Path) -> dict[str, Any]:
-    """Milliseconds until the command answers, and until it has listed the folder."""
+    """Milliseconds until the command accepts requests, and until it has listed the folder."""
     starts, lists, used, listing = [], [], [], []
     for _ in range(TIMES):
         with dashboard(folder) as (address, start_s, process):
@@ -124,7 +124,7 @@ def measure_start(folder: Path) -> dict[str, Any]:
 
 
 def measure_answers(address: str, process: int) -> dict[str, Any]:
-    """Lists and answers of the playground, asked without a browser."""
+    """Latency of the list and the playground, without a browser."""
     assert len(json.loads(ask(f"{address}api/entries"))) == LISTED
     all_policies = {"rounds": 30, "policies": POLICIES}
     one_policy = {"rounds": 30, "policies": ["greedy"]}
@@ -137,7 +137,7 @@ def measure_answers(address: str, process: int) -> dict[str, Any]:
 
 
 def measure_pages(address: str) -> dict[str, Any]:
-    """Milliseconds from the request of a page until everything in it is drawn."""
+    """Milliseconds from the request of a page until it is fully rendered."""
     try:
         from playwright.sync_api import sync_playwright
     except ImportError:
@@ -160,28 +160,28 @@ def measure_pages(address: str) -> dict[str, Any]:
                     page.wait_for_selector("#map canvas", timeout=120_000)
                 times.append(1e3 * (time.perf_counter() - began))
                 context.close()
-            # The first one also starts parts of the browser.
+            # The first one is a warm-up: it also starts parts of the browser.
             found[name] = spread(times[1:])
         browser.close()
     return found
 
 
 def table(report: dict[str, Any]) -> str:
-    """What was measured, as the page on the dashboard shows it."""
+    """The results as the table in docs/dashboard.md."""
     server, pages = report["results"]["server"], report["results"]["pages_ms"]
     rows = {
         "the command prints its address": server["start_ms"],
-        f"the list of {LISTED} runs, asked for the first time": server["first_list_ms"],
+        f"the list of {LISTED} runs, first request": server["first_list_ms"],
         "the same list again": server["later_list_ms"],
         f"the page with {LISTED} runs is complete": pages["list_of_100_runs"],
         "the page of a run of 12 users and 15 rounds": pages["run_of_12_users"],
         "the page of a run of 1,000 users and 12 rounds": pages["run_of_1000_users"],
         "the comparison of two runs": pages["comparison_of_2_runs"],
         "the playground with 12 users": pages["playground_of_12_users"],
-        "an answer of the playground: five policies, 12 users": server["playground_5_policies_ms"],
-        "an answer while dragging: one policy, 12 users": server["playground_1_policy_ms"],
+        "a response of the playground: five policies, 12 users": server["playground_5_policies_ms"],
+        "a response while dragging: one policy, 12 users": server["playground_1_policy_ms"],
     }
-    lines = ["| what | median | shortest to longest | processor time of the dashboard |", "| --- | --- | --- | --- |"]
+    lines = ["| what | median | shortest to longest | CPU time of the dashboard |", "| --- | --- | --- | --- |"]
     for what, time_ms in rows.items():
         used = _time(time_ms["processor"]) if "processor" in time_ms else ""
         between = f"{_time(time_ms['low'])} to {_time(time_ms['high'])}"
@@ -194,7 +194,7 @@ def _time(milliseconds: float) -> str:
 
 
 def main() -> None:
-    """Measure everything and write it down."""
+    """Run all measurements and write the results."""
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--out", type=Path, default=RESULTS)
     options.add_argument("--runs", type=Path, help="folder of the runs; kept")

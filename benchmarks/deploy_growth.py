@@ -1,8 +1,8 @@
-"""What a deployment costs as it grows: polls of idle nodes at a SuperLink, and the server's own work per upload.
+"""Scaling costs of a deployment: polls of idle nodes at a SuperLink, and the server's work per upload.
 
     python benchmarks/deploy_growth.py --out benchmarks/deploy_growth.json
 
-Costs are processor time, so that other work on the machine matters little.
+Costs are CPU time, so that other load on the machine matters little.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ POLLS = 2000
 
 
 def cpu_s(process: int) -> float:
-    """Processor seconds that a process has used."""
+    """CPU time of a process in seconds."""
     fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def measure_polls(nodes: list[int]) -> list[dict[str, Any]]:
-    """Processor time of the SuperLink for one poll, with so many nodes connected."""
+    """CPU time of the SuperLink per poll, by number of connected nodes."""
     from flwr.supernode.fleet_http_connection import http_request_response
 
     found = []
@@ -67,7 +67,7 @@ def measure_polls(nodes: list[int]) -> list[dict[str, Any]]:
 
 
 def measure_uploads(users: list[int], lengths: list[int]) -> list[dict[str, Any]]:
-    """Processor time of the server for one upload: reading it, letting it in, and adding it up."""
+    """CPU time of the server per upload: parse, validate and aggregate."""
     found = []
     for length in lengths:
         for count in users:

@@ -5,8 +5,8 @@ python benchmarks/equal_bits.py OLD NEW --only 'quick-*' --only masked
 python benchmarks/equal_bits.py --list
 
 Prints a line per case: equal, DIFFERENT (which file, where, by how much) or not compared (why), then a JSON summary.
-Exit code 1 when anything differs, 130 when interrupted, else 0. Results of OLD are kept in --out under the content of
-its source, so that the next comparison with it is quick; those of NEW are kept when they differ. --data is a folder
+Exit code 1 if anything differs, 130 if interrupted, otherwise 0. Results of OLD are cached in --out by the content of
+its source, so that the next comparison with it is quick; those of NEW are kept if they differ. --data is a folder
 with CIFAR-10 and FEMNIST as COVEY_DATA names it (docs/data.md); without them the presets `paper` and `femnist` are not
 compared. The deployment demo is compared with the simulator within NEW.
 """
@@ -33,9 +33,9 @@ from bits.cases import DEMO, DEMO_FILES, DEMO_SIMULATED, Case, cases
 from bits.checkout import Checkout, StepError, check, result_key, run_alone
 from bits.compare import compare_files
 
-#: What a data set's files are called in the data folder.
+#: File patterns of the data sets in the data folder.
 DATA_FILES = {"cifar10": "cifar-10-batches-*", "femnist": "femnist*"}
-#: Commands that run at the same time.
+#: Number of concurrent commands.
 TOGETHER = 2
 DEMO_NAME = "deploy-demo"
 _VERSIONS = """
@@ -48,7 +48,7 @@ print(platform.python_version(), platform.machine(), *sorted(found))
 
 @dataclass
 class Verdict:
-    """What was found about a case."""
+    """The result of a case."""
 
     case: str
     status: str
@@ -64,7 +64,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two checkouts, where results are kept, and the data."""
+    """Two checkouts, the results folder, and the data."""
 
     old: Checkout
     new: Checkout
@@ -74,7 +74,7 @@ class Comparison:
     versions: str
 
     def judge(self, case: Case) -> Verdict:
-        """Run a case with both checkouts, unless the old results are there already, and compare."""
+        """Run a case with both checkouts, unless the old results are cached, and compare."""
         started = time.monotonic()
         if case.needs and not self.has_data(case.needs):
             why = f"there is no {case.needs} in --data; covey data fetch {case.needs} --to FOLDER, or docs/data.md"
@@ -104,7 +104,7 @@ class Comparison:
         return Verdict(case.name, status, found + refused, time.monotonic() - started)
 
     def results(self, side: str, checkout: Checkout, case: Case, workers: int) -> Path:
-        """The folder of a case's results; those of the old checkout are computed once."""
+        """The folder of a case's results; those of the old checkout are cached."""
         key = result_key(case, workers, self.data, self.versions)
         kept = self.out / "results" / checkout.key / f"{case.name}-{workers}-{key}"
         if side == "old" and kept.is_dir():
@@ -117,7 +117,7 @@ class Comparison:
         kept.parent.mkdir(parents=True, exist_ok=True)
         try:
             folder.rename(kept)
-        except OSError:  # another comparison has just finished the same
+        except OSError:  # lost a race with another comparison
             if not kept.is_dir():
                 raise
         return kept
@@ -125,7 +125,7 @@ class Comparison:
     def between(
         self, case: Case, first: tuple[str, int], second: tuple[str, int], folders: dict[tuple[str, int], Path]
     ) -> list[str]:
-        """Differences between two results of a case; none when one of them failed, which is told already."""
+        """Differences between two results of a case; empty if one of them failed, which is reported already."""
         if first not in folders or second not in folders:
             return []
         label = f"{first[0]} {first[1]} and {second[0]} {second[1]} workers"
@@ -178,7 +178,7 @@ def _absent(case: Case, name: str, *folders: Path) -> bool:
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("old", type=Path, nargs="?", help="checkout whose results are right")
+    parser.add_argument("old", type=Path, nargs="?", help="reference checkout")
     parser.add_argument("new", type=Path, nargs="?", help="checkout that is compared with it")
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="cases, * allowed; repeatable")
     parser.add_argument("--out", type=Path, default=Path("build/equal_bits"), help="where old results are kept")
@@ -194,7 +194,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def chosen(names: list[str], everywhere: bool) -> tuple[list[Case], bool]:
-    """The cases that were asked for, and whether the demo was."""
+    """The requested cases, and whether the demo is among them."""
 
     def wanted(name: str) -> bool:
         return not names or any(fnmatch.fnmatch(name, pattern) for pattern in names)
@@ -206,7 +206,7 @@ def chosen(names: list[str], everywhere: bool) -> tuple[list[Case], bool]:
 
 
 def compare(given: argparse.Namespace) -> list[Verdict]:
-    """All verdicts, each printed when it is known."""
+    """All verdicts, each printed as soon as it is known."""
     asked, demo = chosen(given.only, given.all_workers)
     out = given.out.resolve()
     out.mkdir(parents=True, exist_ok=True)
@@ -248,7 +248,7 @@ def compare(given: argparse.Namespace) -> list[Verdict]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Compare and print; the exit code."""
+    """Compare and print; returns the exit code."""
     given = parse(arguments)
     if given.list:
         print("\n".join([*(case.name for case in cases()), DEMO_NAME]))

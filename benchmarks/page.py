@@ -44,7 +44,7 @@ def render(source: Path) -> str:
 
 
 def goals(results: dict[str, Any]) -> list[str]:
-    """What was aimed at beside what was reached."""
+    """Table of goals and measured values."""
     rows = ["| what | goal | reached | |", "| --- | --- | --- | --- |"]
     for what, goal, value, met in checks(results):
         rows.append(f"| {what} | {goal} | {value} | {'met' if met else '**not met**'} |")
@@ -98,7 +98,7 @@ def checks(results: dict[str, Any]) -> list[tuple[str, str, str, bool]]:
 
 
 def text(value: Any) -> str:
-    """A number, or numbers with their names, in four digits."""
+    """A number, or named numbers, with four digits."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, dict):

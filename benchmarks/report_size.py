@@ -1,7 +1,7 @@
-"""How large the reports are, and how fast Chromium opens them and moves through the rounds.
+"""Size of the reports, and how fast Chromium opens them and moves through the rounds.
 
 python benchmarks/report_size.py                  # a few minutes; needs Chromium and the extra `browser`
-python benchmarks/report_size.py --pages FOLDER   # keeps the pages there, and measures those that are there already
+python benchmarks/report_size.py --pages FOLDER   # keeps the pages there, and reuses existing ones
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ FLAGS = [
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync",
 ]  # fmt: skip
-#: Pages are opened so often, each time in an empty profile; the median counts.
+#: Repetitions, each in an empty profile; the median counts.
 TIMES = 5
-#: Moves the slider through all places; milliseconds from the event until everything that follows it is drawn.
+#: Moves the slider through all positions; milliseconds from the event until everything is redrawn.
 MOVES = """async () => {
   const slider = document.querySelector("#player input");
   const spent = [];
@@ -54,7 +54,7 @@ def write_small(path: Path) -> dict[str, Any]:
 
 
 def write_large(path: Path) -> dict[str, Any]:
-    """The campus with a thousand users, who hold little data and look for their task by a cheap rule."""
+    """The preset `campus` with a thousand users with little data and a cheap identification rule."""
     changes = [
         "network.users=1000", "clustering.rule=loss", "data.samples_min=20", "data.samples_max=40",
         "data.test_samples=20",
@@ -82,7 +82,7 @@ PAGES = {"small": write_small, "large": write_large, "training": write_training}
 
 
 def make_pages(folder: Path) -> dict[str, dict[str, Any]]:
-    """Write the pages that are not in the folder yet, each with a note on what it shows."""
+    """Write the missing pages, each with its metadata."""
     folder.mkdir(parents=True, exist_ok=True)
     found = {}
     for name, write in PAGES.items():
@@ -95,7 +95,7 @@ def make_pages(folder: Path) -> dict[str, dict[str, Any]]:
 
 
 def measure(browser: Any, page: Path) -> dict[str, float]:
-    """Size of a page, milliseconds until it is drawn, and milliseconds of drawing for a move of its slider."""
+    """Size of a page, milliseconds until it is drawn, and milliseconds to redraw after a slider move."""
     opened, moves = [], []
     for turn in range(TIMES):
         context = browser.new_context(viewport={"width": 1200, "height": 900})
@@ -115,7 +115,7 @@ def measure(browser: Any, page: Path) -> dict[str, float]:
 
 
 def sentence(report: dict[str, Any]) -> str:
-    """What was measured, for the pages of the documentation."""
+    """The results as a sentence for docs/commands.md."""
     small, large, training = (report["pages"][name] for name in PAGES)
     return (
         f"A report of {small['users']} users and {small['rounds']} rounds takes {_size(small)} and is drawn"
@@ -134,7 +134,7 @@ def _time(page: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Make the pages, measure them, write the results and print the sentence."""
+    """Create the pages, measure them, write the results and print the sentence."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pages", type=Path, help="folder of the pages; a temporary one when not given")
     parser.add_argument("--out", type=Path, default=RESULTS, help="JSON file for the results")

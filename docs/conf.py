@@ -6,6 +6,7 @@ navigation comes from the links of index.md, and docstrings are read as plain te
 
 from __future__ import annotations
 
+import posixpath
 import re
 from importlib import metadata
 from pathlib import Path
@@ -46,8 +47,12 @@ python_maximum_signature_line_length = 100
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 
-#: Files above this folder that have a page in the site, and the pages.
-INCLUDED = {"../CONTRIBUTING.md": "contributing.md", "../CHANGELOG.md": "changelog.md"}
+#: Files outside this folder that have a page in the site, and the pages, which do nothing but include them.
+INCLUDED = {
+    "../CONTRIBUTING.md": "contributing.md",
+    "../CHANGELOG.md": "changelog.md",
+    "../examples/parts/README.md": "parts.md",
+}
 #: Pages that a checkout may lack; links to them are then plain text.
 MADE_LATER = ("results.md", "dashboard.md")
 #: Types of arrays as Sphinx spells them out, and as the code names them.
@@ -59,12 +64,28 @@ ARRAYS = {
 
 def setup(app: Sphinx) -> None:
     """Connect the few hooks below."""
+    app.connect("source-read", with_what_is_included)
     app.connect("source-read", with_links_inside)
     app.connect("source-read", with_navigation)
     app.connect("autodoc-process-docstring", as_plain_text)
     app.connect("autodoc-process-signature", with_defaults_that_parse)
     app.connect("autodoc-skip-member", documented_once)
     app.connect("doctree-resolved", with_short_types)
+
+
+def with_what_is_included(app: Sphinx, page: str, source: list[str]) -> None:
+    """The text of an included file in place of the directive, with links that lead to the same files from here."""
+    files = {included: file for file, included in INCLUDED.items()}
+    if (file := files.get(f"{page}.md")) is None:
+        return
+    folder = posixpath.join(DOCS.name, posixpath.dirname(file))
+
+    def from_here(link: re.Match[str]) -> str:
+        return f"]({posixpath.relpath(posixpath.join(folder, link[1]), DOCS.name)})"
+
+    app.env.note_dependency(str(DOCS / file))
+    text = (DOCS / file).read_text(encoding="utf-8")
+    source[0] = re.sub(r"\]\((?!#|\w+:)([^)]+)\)", from_here, text)
 
 
 def with_links_inside(app: Sphinx, page: str, source: list[str]) -> None:

@@ -4,7 +4,7 @@
 # Twelve users hold handwritten digits of four different mixes. Nobody knows who holds which mix. Four stations serve
 # the users over a shared uplink and train four models; users find the model that suits them on the way.
 #
-# Run this file with `python examples/first_run.py`, or open it as a notebook in an editor that knows `# %%` cells.
+# Run this file with `python examples/first_run.py`, or open it as a notebook in an editor that supports `# %%` cells.
 
 # %%
 from pathlib import Path
@@ -32,7 +32,7 @@ print(f"{len(history.samples)} users with {history.samples.min()} to {history.sa
 # ## Look at it
 #
 # Every number of a round is a column; docs/metrics.md explains them all. `clustering_accuracy` is the share of users
-# whose model is that of their group, `epsilon_max` what the user who spent most has spent.
+# whose model is that of their group, `epsilon_max` the largest epsilon any user has spent.
 
 # %%
 rounds = history.column("round")
@@ -61,8 +61,8 @@ print(f"wrote {OUT / 'first_run.png'}")
 # %% [markdown]
 # ## Who was served, and who was not
 #
-# Served users give their data a say in the model and pay for it in privacy. A user at the edge may never be served, and
-# still gets a model: that of the group it found.
+# Served users contribute to the model and spend privacy. A user at the cell edge may never be served and still gets
+# a model: that of the group it identified.
 
 # %%
 served = (history.user_column("station") >= 0).sum(axis=0)  # rounds in which each user was served

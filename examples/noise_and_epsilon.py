@@ -1,8 +1,8 @@
 # %% [markdown]
 # # Noise, epsilon and accuracy
 #
-# More noise protects the samples better and teaches the models less. How much of each? One run per level of noise
-# answers it for a scenario. `privacy.v_max` caps the mean variance of a task's noise, and covey makes the noise as
+# More noise protects the samples better and slows learning. One run per noise level measures this trade-off for a
+# scenario. `privacy.v_max` caps the mean variance of a task's noise, and covey makes the noise as
 # large as the cap allows.
 #
 # Run this file with `python examples/noise_and_epsilon.py`.
@@ -23,7 +23,7 @@ SEEDS = (0, 1)
 # %% [markdown]
 # ## Before any run: what would it cost?
 #
-# Of rounds, noise, epsilon and delta, three give the fourth. Noise is counted on the sum of clipped gradients.
+# Of rounds, noise, epsilon and delta, any three determine the fourth. Noise is added to the sum of clipped gradients.
 
 # %%
 for noise_std in (2.0, 4.0, 8.0):
@@ -33,7 +33,7 @@ for noise_std in (2.0, 4.0, 8.0):
 # %% [markdown]
 # ## Then run it, at every level
 #
-# The floor on noise, `privacy.n_min`, is lowered so that only the cap decides.
+# The noise floor, `privacy.n_min`, is lowered so that only the cap matters.
 
 
 # %%
@@ -69,7 +69,7 @@ print(f"wrote {OUT / 'noise_and_epsilon.png'}")
 # %% [markdown]
 # ## A budget
 #
-# A budget stops a user before it spends more: it sits out from then on, and the ledger says so.
+# A user that has exhausted its budget no longer uploads, and the ledger records the refusals.
 
 # %%
 budget = play(0, "privacy.budget_epsilon=5.0")

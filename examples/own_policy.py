@@ -1,9 +1,9 @@
 # %% [markdown]
 # # A policy of your own against the references
 #
-# A policy is a function: it sees the network as an `Observation` and answers which users each station wants to serve.
-# What breaks a rule is taken out and counted, so a simple policy is easy to write. Whether it is any good is a question
-# for many layouts, not for one run.
+# A policy is a function: it gets an `Observation` of the network and returns which users each station selects.
+# Selections that violate a constraint are dropped and counted, so a simple policy is easy to write. Evaluating it takes
+# many layouts, not one run.
 #
 # Run this file with `python examples/own_policy.py`.
 
@@ -23,20 +23,20 @@ OUT.mkdir(parents=True, exist_ok=True)
 # %% [markdown]
 # ## The policy
 #
-# Each task gets a turn: the user of the task with the strongest link to a station that can run it is taken first, then
-# the second of each task, and so on, as long as the station has blocks left. Compare with `greedy`, which takes as many
-# samples as fit, whichever task they belong to.
+# Round robin over tasks: first the user of each task with the strongest link to a station that can run it, then the
+# second of each task, and so on, as long as the station has blocks left. In contrast, `greedy` maximises the number of
+# samples, whichever task they belong to.
 
 
 # %%
 def fair_turns(observation: covey.Observation, rng: np.random.Generator) -> np.ndarray:
-    """(B, U) bool: users of all tasks in turn, strongest links first."""
+    """(B, U) bool: round robin over tasks, strongest links first."""
     stations, users = observation.eligible.shape
     chosen = np.zeros((stations, users), dtype=bool)
-    gains = np.where(observation.eligible.T, observation.gains, 0.0)  # (U, B), 0 where the station may not
+    gains = np.where(observation.eligible.T, observation.gains, 0.0)  # (U, B), 0 if not eligible
     best = gains.argmax(axis=1)
     by_strength = np.argsort(-gains.max(axis=1))
-    place = np.zeros(users, dtype=int)  # first, second, ... of its task
+    place = np.zeros(users, dtype=int)  # rank within its task
     for task in np.unique(observation.identities):
         members = by_strength[observation.identities[by_strength] == task]
         place[members] = np.arange(len(members))
@@ -48,26 +48,26 @@ def fair_turns(observation: covey.Observation, rng: np.random.Generator) -> np.n
 
 
 # %% [markdown]
-# ## The same, checked before it is sent
+# ## The same, made feasible
 #
-# `fair_turns` looks at no link but the strongest. Links in the same block disturb each other, and broadcasts must fit
-# in the downlink. `project` is what covey itself applies to a choice: it keeps what can be served. A policy may ask it
-# first.
+# `fair_turns` considers only the strongest link. Links in the same block interfere, and broadcasts must fit in the
+# downlink. covey itself applies `project` to every selection: it keeps the users that can be served. A policy may call
+# it first.
 
 
 # %%
 def checked_turns(observation: covey.Observation, rng: np.random.Generator) -> np.ndarray:
-    """(B, U) bool: what is left of `fair_turns` when everything that would break a rule is taken out."""
+    """(B, U) bool: the feasible part of `fair_turns`."""
     stations = len(observation.capable)
     plan = observation.project(fair_turns(observation, rng))
     return plan.station == np.arange(stations)[:, None]
 
 
 # %% [markdown]
-# ## Judge them
+# ## Evaluate them
 #
 # All policies play the same layouts, so differences can be paired. `learning="surrogate"` takes microseconds a round;
-# `learning="real"` trains models in every round and is the last word.
+# `learning="real"` trains the models in every round and is authoritative.
 
 # %%
 scenario = covey.load_scenario("quick")
@@ -83,8 +83,8 @@ for result in comparison.results:
 # %% [markdown]
 # ## What it costs, and what it breaks
 #
-# The reward is the negative of loss and leakage, less a penalty that grows with the square of the violating users. The
-# two parts are drawn apart: a policy can look good on the left because it pays on the right.
+# The reward is minus loss and leakage, minus a penalty that is quadratic in the number of violating users. The two
+# parts are plotted separately: a policy can look good on the left because it pays on the right.
 
 # %%
 names = [result.policy for result in comparison.results]
@@ -105,7 +105,7 @@ print(f"wrote {OUT / 'own_policy.png'}")
 # %% [markdown]
 # ## Is the difference real?
 #
-# An interval that contains 0 means that these layouts do not tell the two apart.
+# If the interval contains 0, these layouts show no significant difference.
 
 # %%
 for reference in ("random", "greedy"):

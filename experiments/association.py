@@ -1,4 +1,4 @@
-"""Which learner, which penalty, which size, and does it hold on real rounds? Trains, judges and writes the page.
+"""Study of association policies: learners, penalties, sizes, real rounds. Trains, evaluates and writes the page.
 
     python experiments/association.py tune                     # step sizes
     python experiments/association.py train --processes 2      # all trainings
@@ -6,10 +6,10 @@
     python experiments/association.py transfer                 # other sizes, and timing
     python experiments/association.py real --data digits       # the same policies on real rounds
     python experiments/association.py real --data cifar10
-    python experiments/association.py page                     # docs/policies.md and pictures from the results alone
+    python experiments/association.py page                     # docs/policies.md and plots from the results alone
 
-Finished cells are not computed again, so everything can be stopped and started at will. Trainings, their policies and
-what these play are kept in the store of --trained; runs on real rounds are taken over into that of the results.
+Finished cells are cached, so that every step can be interrupted and resumed. Trainings, their policies and their
+evaluations are kept in the store of --trained; runs on real rounds are copied into that of the results.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from covey.scenario import load_scenario
 
 RESULTS = Path("results/association")
 SEEDS = range(5)
-#: Sets of which fewer seeds are trained: they are side questions.
+#: Sets trained with fewer seeds, for secondary questions.
 FEWER = {
     "dpvd_able": 2, "iql_able": 2, "dpvd_able_fixed": 2, "dpvd_team": 3, "literal": 2, "quick_dpvd": 3, "quick_iql": 2,
 }  # fmt: skip
 EPOCHS = 80
-#: Held-out layouts of the surrogate comparison; seeds below 1,000 belong to no calibration and no training.
+#: Held-out layouts of the surrogate comparison; no calibration or training uses seeds below 1,000.
 LAYOUTS = range(100, 140)
-#: Policies whose CIFAR-10 runs, more than a minute each, are worth it.
+#: Policies that are also run on CIFAR-10, at more than a minute per run.
 CIFAR10 = ["dpvd_guarded", "dpvd_alone", "greedy", "coverage", "random", "local_search"]
 REFERENCES = ("random", "nearest", "coverage", "greedy", "local_search", "exact")
 PRESETS = {"digits": "quick", "cifar10": "paper"}
@@ -84,7 +84,7 @@ class RealPlay(Cell):
         return f"{self.data} {self.name} layout {self.seed}"
 
     def compute(self, folder: Path) -> Values:
-        """What the policy earned."""
+        """Reward and metrics of the policy."""
         policy: Policy
         if isinstance(self.policy, str):
             policy = get_policy(self.policy)
@@ -102,7 +102,7 @@ def trial(algorithm: str, name: str) -> Training:
 
 
 def training(name: str, seed: int) -> Training:
-    """A training of a set; tuned, but for the paper's own loop, which keeps its step size."""
+    """A training of a set; tuned, except the paper's own loop, which keeps its step size."""
     scenario, algorithm, further = SETS[name]
     tuned = () if name == "literal" else TRIALS[_chosen().get(algorithm, "usual")]
     settings = (("algorithm", algorithm), ("epochs", EPOCHS), *further, *tuned)
@@ -127,7 +127,7 @@ def tune(store: Store) -> None:
 
 
 def trained(name: str, store: Store) -> Iterator[tuple[int, Path]]:
-    """Seeds and policies of a set, as far as they are trained."""
+    """Seeds and policies of the finished trainings of a set."""
     for seed in SEEDS:
         if store.intact(one := training(name, seed)):
             yield seed, policy_file(store.folder, one)
@@ -145,13 +145,13 @@ def judge(store: Store) -> None:
                 policies[f"{one}|{seed}|guarded"] = policy.with_way("guarded")
         comparison = compare(scenario, policies, LAYOUTS, kept=Store(store.folder / "pieces.jsonl"))
         values = comparison.to_dict()
-        del values["paired_differences"]  # of all pairs, and computed again for those that the page shows
+        del values["paired_differences"]  # for all pairs; the page recomputes those it shows
         _write(f"surrogate_{name}.json", values)
         print(name, "judged:", len(policies), "policies")
 
 
 def transfer(store: Store) -> None:
-    """The policy trained at 12 users and 4 stations, elsewhere, without training again."""
+    """Transfer of the policy trained at 12 users and 4 stations to other sizes, without retraining."""
     rows = []
     for users, stations, blocks, side in ((12, 4, 4, 500), (12, 8, 4, 500), (100, 4, 8, 1000), (100, 16, 8, 1000),
                                           (1000, 4, 16, 1000), (1000, 16, 16, 2000)):  # fmt: skip
@@ -193,7 +193,7 @@ def _write(name: str, values: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    """Read the arguments and do what they ask for."""
+    """The command line."""
     parser = options_of(__doc__, RESULTS)
     parser.add_argument("what", choices=("tune", "train", "judge", "transfer", "real", "page"))
     parser.add_argument("--sets", nargs="*", default=list(SETS))

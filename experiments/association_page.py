@@ -1,4 +1,4 @@
-"""The page docs/policies.md and its picture, from the files in results/association alone."""
+"""The page docs/policies.md and its plot, from the files in results/association alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from covey.report.palette import INK, MUTED, OKABE_ITO, drawing_style
 from covey.report.pictures import png
 from covey.scenario import load_scenario
 
-#: Rank correlation from which the surrogate is said to predict the order.
+#: Rank correlation above which the surrogate is said to predict the order.
 _PREDICTS = 0.6
 REFERENCES = ("random", "nearest", "coverage", "greedy", "local_search", "exact")
 TITLES = {
@@ -42,7 +42,7 @@ TITLES = {
 
 
 class Judged:
-    """The values of one judge file, by cell and way of deciding; references have no way."""
+    """The values of one evaluation file, by cell and decision mode; references have no mode."""
 
     def __init__(self, path: Path) -> None:
         self.file = json.loads(path.read_text(encoding="utf-8"))
@@ -60,12 +60,12 @@ class Judged:
         return np.array([self.file["values"][name][key] for name in self.cells[(cell, way)]])
 
     def mean_of(self, cell: str, way: str, key: str) -> float:
-        """Mean over seeds of one of the summary's numbers."""
+        """Mean over seeds of a summary value."""
         found = [self.file["policies"][name][key] for name in self.cells[(cell, way)]]
         return float(np.mean([value["value"] if isinstance(value, dict) else value for value in found]))
 
     def difference(self, first: tuple[str, str], second: tuple[str, str]) -> Estimate:
-        """Paired by layout, means over seeds: how much more reward the first earned, in % of the second's mean."""
+        """Reward of the first relative to the second, in % of the second's mean; paired by layout, means over seeds."""
         one, other = self.values(*first).mean(axis=0), self.values(*second).mean(axis=0)
         return mean_interval(100.0 * (one - other) / abs(other.mean()))
 
@@ -323,7 +323,7 @@ def _relative(values: np.ndarray, base: np.ndarray) -> Estimate:
 
 
 def _agreement(reward: dict[str, np.ndarray], surrogate: dict[str, float]) -> tuple[int, int]:
-    """Pairs of policies that differ clearly on real rounds, and how many of them the surrogate orders alike."""
+    """Number of policy pairs that differ clearly on real rounds, and how many of them the surrogate orders alike."""
     clear = alike = 0
     for one, other in combinations(reward, 2):
         difference = mean_interval(reward[one] - reward[other])
@@ -423,6 +423,6 @@ def draw(results: Path) -> Figure:
 
 
 def write_page(results: Path) -> None:
-    """Write the page and its picture."""
+    """Write the page and its plot."""
     Path("docs/policies.md").write_text(render_page(results), encoding="utf-8")
     write_atomically(Path("docs/images/policies.png"), png(draw(results)))

@@ -2,8 +2,8 @@
 
     python experiments/clustering.py --data digits cifar10 --seeds 10 --out results/clustering
 
-Every (data, rule, seed) is one cell of the study's store; finished cells are not computed again, so the script can be
-stopped and started at will. At the end it writes accuracy.csv, accuracy.png and the documentation page
+Every (data, rule, seed) is one cell of the study's store; finished cells are cached, so that the script can be
+interrupted and resumed. At the end it writes accuracy.csv, accuracy.png and the documentation page
 docs/clustering.md from the cells alone.
 """
 
@@ -56,13 +56,13 @@ class RuleRun(Cell):
 
 
 def cell(data: str, rule: str, seed: int) -> RuleRun:
-    """The cell of these names."""
+    """The cell with these names."""
     preset, overrides = DATA[data]
     return RuleRun(preset, (*overrides, *RULES[rule]), seed, data, rule)
 
 
 def main() -> None:
-    """Compute what is missing, then write the tables."""
+    """Compute the missing cells, then write the tables."""
     parser = options_of(__doc__, Path("results/clustering"))
     parser.add_argument("--data", nargs="+", choices=DATA, default=["digits"])
     parser.add_argument("--seeds", type=int, default=10)

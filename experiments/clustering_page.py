@@ -1,4 +1,4 @@
-"""The page docs/clustering.md, its table and its picture, from the files in results/clustering alone."""
+"""The page docs/clustering.md, its table and its plot, from the files in results/clustering alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TITLES = {
     "digits_rotation": "digits, rotated",
     "cifar10": "CIFAR-10, label mixes",
 }
-#: Data sets looked at first with so many seeds; the rest were added because that look decided nothing.
+#: Seeds of the first analysis by data set; the others were added because it was inconclusive.
 FIRST_LOOK = {"digits": 20, "digits_rotation": 20}
 COLOURS = ("#0072B2", "#56B4E9", "#D55E00", "#009E73", "#CC79A7")
 
@@ -47,7 +47,7 @@ def read_cells(out: Path) -> dict[tuple[str, str], list[dict[str, object]]]:
 
 
 def _records(out: Path) -> list[Record]:
-    """All finished cells, whatever versions computed them: the page says which."""
+    """All finished cells of any version; the page lists the versions."""
     return cells_in(out, any_version=True).records("clustering")
 
 
@@ -148,7 +148,7 @@ def render_page(out: Path) -> str:
 
 
 def first_look_section(found: dict[tuple[str, str], list[dict[str, object]]]) -> list[str]:
-    """Final accuracy against loss only, apart for the seeds of the first look and for those added after it."""
+    """Final accuracy against loss only, separately for the seeds of the first analysis and for later ones."""
     lines = [
         "",
         "## Seeds added after a first look",
@@ -173,7 +173,7 @@ def first_look_section(found: dict[tuple[str, str], list[dict[str, object]]]) ->
 
 
 def similarity_section(source: Path) -> list[str]:
-    """What `experiments/similarity.py` found: how large and how right each part of the score is."""
+    """Results of `experiments/similarity.py`: magnitude and accuracy of each part of the score."""
     report = json.loads(source.read_text(encoding="utf-8"))
     lines = [
         "",

@@ -3,10 +3,10 @@
     python experiments/identities.py announce                     # accuracy of announcements by rho, K and X
     python experiments/identities.py runs --data digits           # whole runs
     python experiments/identities.py runs --data cifar10 --seeds 3
-    python experiments/identities.py page                         # docs/identities.md and its picture
+    python experiments/identities.py page                         # docs/identities.md and its plots
 
-Finished cells of the study's store are not computed again, so everything can be stopped and started at will. Runs go
-seed by seed over all modes, so that an early stop leaves complete pairs.
+Finished cells are cached in the study's store, so that every step can be interrupted and resumed. Runs are ordered by
+seed over all modes, so that an early stop leaves complete pairs.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from covey.report.pictures import png
 from covey.scenario import Scenario
 from covey.seeding import generator
 
-#: Costs of one announcement, three to a decade.
+#: Costs of one announcement, three per decade.
 RHO = tuple(round(10 ** (-4 + step / 3), 7) for step in range(13))
 ROUNDS = (2, 8)
 SEEDS = 10
-#: Announcing users of a cell, and noise drawn anew for each of them.
+#: Announcing users per cell, and noise draws per user.
 USERS, DRAWS = 24, 500
-#: One station with a block for each user and no limit on broadcasts: only a rate below the floor keeps a user out.
+#: One station with a block for each user and no limit on broadcasts: only the rate floor can exclude a user.
 _ALL_SERVED = ["network.stations=1", "network.blocks=16", "network.users=16", "radio.downlink_limit_s=10.0"]
-#: Where models come from: changes to `quick`, tasks, samples per announcing user.
+#: Origin of the models: changes to `quick`, tasks, samples per announcing user.
 PLACES: dict[str, tuple[list[str], int, tuple[int, ...]]] = {
     **{
         f"swap{tasks}": (
@@ -72,7 +72,7 @@ PRESETS = {"digits": "quick", "cifar10": "paper"}
 MODES: dict[str, list[str]] = {
     "raw": [],
     "raw_all": ["clustering.batch=0"],
-    # So much rho that no noise is left: what the bounded scores do by themselves.
+    # Rho so large that noise is negligible: isolates the effect of bounded scores.
     "bounded": ["privacy.identity=noisy_max", "privacy.identity_rho=1e9"],
     "noisy_0.005": ["privacy.identity=noisy_max", "privacy.identity_rho=0.005"],
     "noisy_0.02": ["privacy.identity=noisy_max", "privacy.identity_rho=0.02"],
@@ -124,7 +124,7 @@ class IdentityRun(Cell):
         return f"{self.data} {self.policy} {self.mode} seed {self.seed}"
 
     def compute(self, folder: Path) -> Values:
-        """Accuracy by round, and what it cost."""
+        """Accuracy by round, and privacy cost."""
         return play(self.loaded, self.policy, self.seed)
 
 
@@ -134,7 +134,7 @@ def announced(place: str, seed: int) -> Announced:
 
 
 def identity_run(data: str, policy: str, mode: str, seed: int) -> IdentityRun:
-    """The cell of these names."""
+    """The cell with these names."""
     return IdentityRun(PRESETS[data], tuple(MODES[mode]), seed, data, policy, mode)
 
 
@@ -158,7 +158,7 @@ def announce(scenario: Scenario, place: str, seed: int) -> Values:
 
 
 def _announcements(scenario: Scenario, models: np.ndarray, movements: np.ndarray, seed: int) -> dict[str, Any]:
-    """Share of users who name their own group's model: by noise at each rho, without noise, and raw.
+    """Share of users that announce their own group's model: with noise at each rho, without noise, and raw.
 
     The users are dealt the digits anew, one user of each group at a time, so that all sizes meet the same models.
     """
@@ -166,7 +166,7 @@ def _announcements(scenario: Scenario, models: np.ndarray, movements: np.ndarray
     size, tasks, weight = scenario.data.samples_min, scenario.network.tasks, clustering.similarity_weight
     bounded, losses, similarity, groups = [], [], [], []
     for deal in range(math.ceil(USERS / tasks)):
-        # Seeds from 1,000 on deal to announcing users, those below to users who train.
+        # Seeds from 1,000 on partition data for announcing users, those below for training users.
         at = 1000 + 100 * seed + deal
         data = partition(load_dataset(scenario.data, tasks=tasks, seed=at), scenario, at)
         module = build_model(scenario.model, data.shape, len(data.classes))
@@ -194,7 +194,7 @@ def _announcements(scenario: Scenario, models: np.ndarray, movements: np.ndarray
             np.tile(scores, (DRAWS, 1)), np.tile(scale, DRAWS), normals.reshape(-1, 2, tasks)
         ).reshape(DRAWS, -1)
         drawn.append(float((named == group).mean()))
-        # The noisy maximum names task k with a probability in proportion to exp(score / scale).
+        # The noisy maximum selects task k with probability proportional to exp(score / scale).
         odds = np.exp((scores - scores.max(axis=1, keepdims=True)) / scale[:, None])
         exact.append(float((odds[np.arange(len(group)), group] / odds.sum(axis=1)).mean()))
     return {
@@ -209,12 +209,12 @@ def _announcements(scenario: Scenario, models: np.ndarray, movements: np.ndarray
 
 
 def play(scenario: Scenario, policy: str, seed: int) -> Values:
-    """One whole run: accuracy and clustering accuracy by round, and what it cost."""
+    """One whole run: accuracy and clustering accuracy by round, and privacy cost."""
     with Simulation(scenario, policy, seed=seed) as simulation:
         while not simulation.done:
             simulation.play()
         history, state, engine = simulation.history, simulation.state, simulation.world.engine
-        # At home a user may choose the model of least loss: what is not announced costs nothing.
+        # Locally a user may choose the model of least loss: without an announcement it costs nothing.
         engine.publish(state.models, state.movements)
         losses, _ = engine.score(state.round, batch=0, gradients=False)
         chosen = engine.evaluate(best_score(losses, np.zeros_like(losses), 0.0))
@@ -303,7 +303,7 @@ def draw_runs(digits: Runs, cifar10: Runs) -> Figure:
 def _draw_gaps(axes: Any, row: int, gaps: np.ndarray) -> None:
     spread = 0.5 * (np.arange(len(gaps)) / max(len(gaps) - 1, 1) - 0.5)
     axes.scatter(gaps, row + spread, s=11, color=OKABE_ITO[0], alpha=0.55, linewidths=0)
-    # Two seeds give an interval too wide to draw; the page has it.
+    # With two seeds the interval is too wide to draw; the page states it.
     if len(gaps) > 2:
         value = mean_interval(gaps)
         axes.errorbar(
@@ -312,7 +312,7 @@ def _draw_gaps(axes: Any, row: int, gaps: np.ndarray) -> None:
 
 
 def write_page(results: Path) -> None:
-    """Write the page and its pictures from the results alone."""
+    """Write the page and its plots from the results alone."""
     digits, cifar10 = Runs(results, "digits"), Runs(results, "cifar10")
     write_atomically(Path("docs/identities.md"), render_page(results).encode())
     write_atomically(Path("docs/images/identities.png"), png(draw_announcements(Announcements(results))))
@@ -320,7 +320,7 @@ def write_page(results: Path) -> None:
 
 
 def main() -> None:
-    """Read the arguments and do what they ask for."""
+    """The command line."""
     parser = options_of(__doc__, Path("results/identities"))
     parser.add_argument("what", choices=("announce", "runs", "page"))
     parser.add_argument("--data", choices=tuple(PRESETS), default="digits")

@@ -34,11 +34,11 @@ MODES = {
     "oracle": "true groups given",
 }
 DATA = {"digits": "digits (`quick`)", "cifar10": "CIFAR-10 (`paper`)"}
-#: Announced without any protection.
+#: Modes without protection.
 UNPROTECTED = ("raw", "raw_all", "bounded")
-#: Costs of one announcement that the table shows; the nearest of the grid are taken.
+#: Costs of one announcement shown in the table; the nearest grid points are used.
 SHOWN = (0.001, 0.005, 0.02, 0.1, 1.0)
-#: A mean accuracy so close to that of raw identities counts as equal.
+#: Tolerance within which a mean accuracy counts as equal to that of raw identities.
 CLOSE = 0.05
 
 
@@ -56,11 +56,11 @@ class Announcements:
         self.users, self.draws = first["users"], first["draws"]
 
     def sizes(self, place: str) -> list[int]:
-        """Samples per user that were tried there."""
+        """Samples per user tested at this place."""
         return sorted({row["samples"] for row in self._rows(place)})
 
     def values(self, place: str, number: int, size: int, key: str) -> np.ndarray:
-        """(seeds,) or, for what depends on rho, (seeds, grid)."""
+        """(seeds,) or, for values that depend on rho, (seeds, grid)."""
         rows = [row for row in self._rows(place) if (row["round"], row["samples"]) == (number, size)]
         return np.array([row[key] for row in rows])
 
@@ -97,7 +97,7 @@ class Runs:
         self.modes = [mode for mode in MODES if any(found == mode for _, found in self.cells)]
 
     def seeds(self, policy: str, mode: str) -> list[int]:
-        """Seeds of this mode that `raw` has too."""
+        """Common seeds of this mode and `raw`."""
         return sorted(set(self.cells[policy, mode]) & set(self.cells[policy, "raw"]))
 
     def values(self, policy: str, mode: str, key: str) -> np.ndarray:
@@ -105,7 +105,7 @@ class Runs:
         return np.array([_last(self.cells[policy, mode][seed][key]) for seed in self.seeds(policy, mode)])
 
     def paired(self, policy: str, mode: str, key: str, other: str = "raw") -> np.ndarray:
-        """(n,) by seed: how much more than with `other` identities."""
+        """(n,) difference to `other` identities, by seed."""
         ours, theirs = self.cells[policy, mode], self.cells[policy, other]
         return np.array([_last(ours[seed][key]) - _last(theirs[seed][key]) for seed in sorted(set(ours) & set(theirs))])
 
@@ -119,7 +119,7 @@ def _last(value: Any) -> Any:
 
 
 def _records(results: Path, kind: str) -> list[Record]:
-    """Finished cells, whatever versions computed them: the page says which."""
+    """Finished cells of any version; the page lists the versions."""
     return cells_in(results, any_version=True).records(kind)
 
 
@@ -299,7 +299,7 @@ def _run_row(runs: Runs, policy: str, mode: str) -> str:
 
 
 def _cost_table(runs: Runs) -> list[str]:
-    """What each mode costs: of the user who spent most, mean over seeds."""
+    """Largest privacy cost of a user in each mode, mean over seeds."""
     one = next(iter(next(iter(runs.cells.values())).values()))
     about = "What it costs, in the same columns:" if runs.data != "digits" else ""
     lines = [
@@ -353,7 +353,7 @@ def _findings(announced: Announcements, digits: Runs, cifar10: Runs) -> list[str
 
 
 def _in_short(runs: Runs) -> str:
-    """Which modes cost accuracy clearly, and under which policy."""
+    """Modes with a clear loss of accuracy, and the policies under which it occurs."""
     private = [mode for mode in runs.modes if mode.startswith(("noisy", "release"))]
     lost = {
         mode: [policy for policy in runs.policies if _word(runs.gap(policy, mode, "accuracy")) == "lower"]
@@ -415,7 +415,7 @@ def _about_runs(runs: Runs) -> list[str]:
 
 
 def _sorted_by_word(gaps: dict[str, Estimate]) -> str:
-    """Differences in words, those that are sure first."""
+    """Differences as text, significant ones first."""
     names = {"higher": "clearly higher with", "lower": "clearly lower with", "not decided": "no clear difference with"}
     told = []
     for word, start in names.items():
@@ -426,7 +426,7 @@ def _sorted_by_word(gaps: dict[str, Estimate]) -> str:
 
 
 def _price(runs: Runs) -> str:
-    """What announcing adds to epsilon."""
+    """Contribution of announcements to epsilon."""
     parts = []
     for policy in runs.policies:
         more = ", ".join(
@@ -440,7 +440,7 @@ def _price(runs: Runs) -> str:
 
 
 def _noise_section(runs: Runs) -> list[str]:
-    """What noise changes when the scores stay the same."""
+    """The effect of noise with the scores unchanged."""
     lines = [
         "### Is it the scores or the noise?",
         "",

@@ -1,9 +1,9 @@
-"""How much of a user's score comes from the similarity, and how often the similarity alone is right?
+"""Contribution of the similarity to a user's score, and accuracy of the similarity alone.
 
     python experiments/similarity.py --seeds 20
 
 For each scenario the run uses the corrected rule; before every round the losses and similarities of
-all users are looked at. Writes results/clustering/similarity.json, which docs/clustering.md shows.
+all users are recorded. Writes results/clustering/similarity.json, which docs/clustering.md shows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Look(Cell):
         return " ".join((self.scenario, *self.overrides, f"seed {self.seed}"))
 
     def compute(self, folder: Path) -> Values:
-        """By round."""
+        """Parts of the score by round."""
         return {str(turn): values for turn, values in look(self.loaded, self.seed).items()}
 
 
@@ -71,7 +71,7 @@ def look(scenario: Scenario, seed: int) -> dict[int, dict[str, float]]:
 
 
 def main() -> None:
-    """Look at all scenarios and seeds, and save the means."""
+    """Measure all scenarios and seeds, and save the means."""
     parser = options_of(__doc__, Path("results/clustering"))
     parser.add_argument("--seeds", type=int, default=20)
     options = parser.parse_args()

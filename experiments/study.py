@@ -1,4 +1,4 @@
-"""What the studies share: cells that are missing are computed in processes, kept in the study's store, and sorted."""
+"""Shared by the studies: computes missing cells in worker processes and caches them, sorted, in the study's store."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def options_of(description: str | None, results: Path) -> argparse.ArgumentParse
 
 
 def compute(cells: Sequence[Cell], folder: Path, options: argparse.Namespace) -> None:
-    """Compute the cells that are missing in a folder's store, in this order; the same command goes on after Ctrl-C."""
+    """Compute the missing cells of a folder's store, in this order; the same command resumes after Ctrl-C."""
     store = cells_in(folder, any_version=options.any_version)
     with interruptible(), progress_bar(Console(stderr=True)) as progress:
         bar = progress.add_task("cells", total=len(cells), now="")

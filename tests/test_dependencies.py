@@ -22,7 +22,6 @@ MODULES = {"scikit-learn": "sklearn", "dp-accounting": "dp_accounting", "tomli-w
 EXTRA_OF = {
     "compiled.py": "fast",
     "federated/kernels": "fast",
-    "federated/pooled_kernels.py": "fast",
     "dashboard": "dashboard",
     "agents/board.py": "board",
     "security": "masks",

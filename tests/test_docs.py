@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pkgutil
 import re
 import sys
 import tomllib
@@ -88,10 +89,24 @@ def commands(block: Block) -> set[str]:
 
 
 def test_links_between_pages_lead_somewhere() -> None:
-    for page in [*PAGES, ROOT / "CONTRIBUTING.md"]:
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "examples" / "parts" / "README.md"]:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_names_of_the_package_in_the_pages_are_there() -> None:
+    names = {
+        (page.name, name)
+        for page in [*PAGES, ROOT / "CONTRIBUTING.md"]
+        for name in re.findall(r"`(covey(?:\.\w+)+)", page.read_text(encoding="utf-8"))
+    }
+    assert len(names) > 30
+    for page, name in sorted(names):
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError) as error:
+            pytest.fail(f"{page} speaks of {name}: {error}")
 
 
 def test_the_clustering_page_is_what_its_cells_say() -> None:

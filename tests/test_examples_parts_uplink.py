@@ -96,7 +96,7 @@ def test_the_reference_policies_work(name: str) -> None:
 
 
 def test_the_exact_policy_refuses_in_one_sentence() -> None:
-    with pytest.raises(PolicyError, match=r"'exact' knows the uplink 'ofdma' only, not Tdma; use 'local_search'"):
+    with pytest.raises(PolicyError, match=r"'exact' supports only the uplink 'ofdma', not Tdma; use 'local_search'"):
         get_policy("exact")(with_slots(2), np.random.default_rng(0))
 
 

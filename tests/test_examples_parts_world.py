@@ -1,13 +1,16 @@
-"""Parts of the world around the models from outside the package: data set, model, mobility, path loss, channel."""
+"""Parts of the world around the models from outside the package: data, model, mobility, path loss, channel."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pytest
 from examples.parts.walls import WALL_DB, WALL_X_M
 
 import covey
+from covey.data import load_dataset, partition
+from covey.errors import DataError
 
 
 def play(*overrides: str, rounds: int = 3, **given: Any) -> covey.History:
@@ -20,6 +23,24 @@ def test_rings_are_dealt_and_learned() -> None:
         "data.name=examples.parts.two_rings:load", "data.mixes=default", "network.tasks=2", *model, rounds=10
     )
     assert history.models.shape[1] == 2 * 32 + 32 + 32 * 2 + 2
+    assert history.column("loss")[-1] < history.column("loss")[0]
+
+
+@pytest.mark.parametrize("tasks", [1, 3, 4])
+def test_groups_of_the_class_split_share_no_class(tasks: int) -> None:
+    overrides = [f"network.tasks={tasks}", f"network.tasks_per_station={tasks}", "data.mixes=default"]
+    scenario = covey.load_scenario("quick", ["data.partition=examples.parts.class_split:deal", *overrides])
+    data = partition(load_dataset(scenario.data, tasks=tasks), scenario, 1)
+    for labels, offsets in ((data.y, data.offsets), (data.test_y, data.test_offsets)):
+        assert (labels % tasks == np.repeat(data.groups, np.diff(offsets))).all()
+    assert set(data.y.tolist()) == set(range(10))
+
+
+def test_the_class_split_refuses_more_groups_than_classes_and_is_learned() -> None:
+    split, rings = "data.partition=examples.parts.class_split:deal", "data.name=examples.parts.two_rings:load"
+    with pytest.raises(DataError, match=r"2 classes of 'two_rings' cannot be split among 4 groups; set network.tasks"):
+        play(split, rings, "data.mixes=default")
+    history = play(split, "clustering.rule=oracle", "privacy.noise=off")
     assert history.column("loss")[-1] < history.column("loss")[0]
 
 

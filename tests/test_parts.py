@@ -208,7 +208,7 @@ def test_references_can_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(POLICIES, "_registered", {"mine": print})
     assert POLICIES.check("mine", own=False) == "mine"
     assert POLICIES.check("extra", also=("extra",)) == "extra"
-    with pytest.raises(PolicyError, match=r"'a:b' is code of its own.*exact, mine"):
+    with pytest.raises(PolicyError, match=r"'a:b' is custom code.*exact, mine"):
         POLICIES.check("a:b", own=False)
     assert PATH_LOSSES.choices.endswith("inverse_square, or your own as module:attribute")
 

@@ -1,1 +1,1 @@
-"""Comparing two checkouts bit by bit: what is run, how it is run, how results are compared."""
+"""Bit-for-bit comparison of two checkouts: cases, runner and file comparison."""

@@ -1,4 +1,4 @@
-"""What two checkouts are compared on: commands, and the files that they must give bit by bit."""
+"""The cases on which two checkouts are compared: commands, and the files that must be bit-identical."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import signal
 from dataclasses import dataclass, replace
 from typing import Any
 
-#: Worker processes of a run: in the same process, and two.
+#: Numbers of worker processes: in-process, and two.
 BOTH = (1, 2)
-#: Cases that differ in what worker processes compute; of the others each is run with one unless all are asked for.
+#: Cases that exercise the worker processes; the others run in-process unless all are requested.
 SHARED = frozenset({
     "paper", "femnist", "campus", "quick-greedy-seed0", "rule-kmeans", "rule-loss", "identity-noisy_max",
     "identity-from_release", "batches", "cnn", "masked", "resumed-killed",
 })  # fmt: skip
-#: Files of a run's folder that are compared.
+#: Compared files of a run's folder.
 RUN_FILES = (
     "rounds.csv", "users.csv", "models.safetensors", "ledger.jsonl", "summary.json", "checkpoint.safetensors",
     "scenario.toml",
 )  # fmt: skip
 #: Files by which a resumed run equals one that was never interrupted; a journal holds the repeated round twice.
 RESUMED_FILES = ("rounds.csv", "users.csv", "models.safetensors", "summary.json", "checkpoint.safetensors")
-#: Files by which masked and blind runs are equal; masks cost air time, which the others tell.
+#: Files in which masked and blind runs are equal; the others contain the air time of the masks.
 MASKED_FILES = ("models.safetensors", "ledger.jsonl")
 
-#: Plays an environment with seeded actions and writes all that its agents see; `{given}` are the arguments.
+#: Plays an environment with seeded actions and writes all observations; `{given}` are the arguments.
 ENVIRONMENT = """
 import json
 import numpy as np
@@ -66,7 +66,7 @@ main()
 
 @dataclass(frozen=True)
 class Step:
-    """One process: a covey `command` or a Python `script`; `die` as in `play`; `code` is how it must end."""
+    """One process: a covey `command` or a Python `script`; `die` as in `play`; `code` is the expected exit code."""
 
     command: tuple[str, ...] = ()
     script: str = ""
@@ -79,7 +79,7 @@ class Step:
 class Case:
     """Steps in one folder, files compared between the checkouts, and pairs of files compared within each.
 
-    workers: numbers of worker processes with which the steps are run, `{workers}` in a command, and whose results are
+    workers: numbers of worker processes to run the steps with, `{workers}` in a command; their results are also
     compared with each other; needs: data set; optional: files that may be absent on both sides.
     """
 
@@ -163,7 +163,7 @@ def _settings() -> list[Case]:
 
 
 def _security() -> list[Case]:
-    """Masked sums give what sums in the clear give."""
+    """Masked sums equal sums in the clear."""
     plain = ("--rounds", "5", "--seed", "1")
     found = []
     for name, more in (("masked", ()), ("masked-noisy_max", ("--identity", "noisy_max"))):
@@ -241,7 +241,7 @@ def _environments() -> list[Case]:
 def cases(everywhere: bool = False) -> list[Case]:
     """All cases, quick ones first, so that most differences show early.
 
-    everywhere: each that has worker processes is run with one and with two of them.
+    everywhere: run every case that has worker processes with one and with two of them.
     """
     found = [*_settings(), *_environments(), *_security(), *_resumed(), *_learned(), *_presets()]
     return [

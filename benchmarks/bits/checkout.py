@@ -1,4 +1,4 @@
-"""A copy of a checkout's source, under its content, and the processes that run its commands."""
+"""A content-addressed copy of a checkout's source, and the processes that run its commands."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from typing import IO, Any
 from bits.cases import Case, Step
 
 PLAYER = Path(__file__).with_name("play.py")
-#: Variables that would change where compiled code is kept or what is computed.
+#: Environment variables that affect the cache of compiled code or the results.
 LEFT_OUT = ("PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX", "NUMBA_CACHE_DIR", "COVEY_DATA", "COVEY_DEBUG")
-#: Seconds until a process that was asked to end is killed.
+#: Grace period in seconds between SIGTERM and SIGKILL.
 GRACE_S = 30.0
 
 
 class StepError(Exception):
-    """A step did not end as it must; the text says how."""
+    """A step ended with an unexpected exit code; the message says which."""
 
 
 class Checkout:
-    """The source in `folder`/src as it is now, copied to `out`, so that edits while commands run do not matter.
+    """A snapshot of `folder`/src in `out`, unaffected by edits while commands run.
 
-    Compiled code is kept in the copy: a kernel is never taken from another version of the source.
+    Compiled code is cached in the snapshot, so a kernel is never taken from another version of the source.
     """
 
     def __init__(self, folder: Path, out: Path, python: str) -> None:
@@ -51,19 +51,19 @@ class Checkout:
             shutil.copytree(source, unfinished / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
             try:
                 unfinished.rename(self.source.parent)
-            except OSError:  # somebody else was quicker
+            except OSError:  # lost a race with another process
                 shutil.rmtree(unfinished)
         self.commit = _git_describe(folder)
         self._player: Player | None = None
         self._lock = threading.Lock()
 
     def environment(self) -> dict[str, str]:
-        """Surroundings of every process of this checkout."""
+        """Environment variables of every process of this checkout."""
         kept = {name: value for name, value in os.environ.items() if name not in LEFT_OUT}
         return kept | {"PYTHONPATH": str(self.source), "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
     def play(self, case: Case, workers: int, folder: Path, data: Path | None) -> None:
-        """Run a case's steps in `folder`; `StepError` when one does not end as it must."""
+        """Run a case's steps in `folder`; raises `StepError` on an unexpected exit code."""
         with self._lock:
             if self._player is None:
                 self._player = Player(self)
@@ -74,13 +74,13 @@ class Checkout:
             check(step, code, log)
 
     def close(self) -> None:
-        """End everything that runs."""
+        """Stop all running processes."""
         if self._player is not None:
             self._player.close()
 
 
 class Player:
-    """A process of `play.py` of one checkout; may be asked by several threads."""
+    """A `play.py` process of one checkout; thread-safe."""
 
     def __init__(self, checkout: Checkout) -> None:
         self._process = subprocess.Popen(
@@ -89,7 +89,7 @@ class Player:
             stdout=subprocess.PIPE,
             env=checkout.environment(),
             cwd=checkout.source,
-            start_new_session=True,  # Ctrl-C reaches it as the end of its input
+            start_new_session=True,  # on Ctrl-C its standard input is closed instead
         )
         self._numbers, self._lock = count(), threading.Lock()
         self._waiting: dict[int, tuple[threading.Event, list[int | None]]] = {}
@@ -105,7 +105,7 @@ class Player:
         return self._process.stdout
 
     def run(self, step: Step, workers: int, folder: Path, log: Path, environment: dict[str, str]) -> int | None:
-        """The exit code of a step, negative for a signal; None when its time was over."""
+        """The exit code of a step, negative for a signal; None after a timeout."""
         number, ended = next(self._numbers), threading.Event()
         job: dict[str, Any] = {"id": number, "folder": str(folder), "log": str(log), "environment": environment}
         job |= {"limit_s": step.limit_s, "die": step.die}
@@ -127,7 +127,7 @@ class Player:
         return answer[0]
 
     def close(self) -> None:
-        """End the process, which kills what it has started."""
+        """Stop the process, which kills its children."""
         with contextlib.suppress(BrokenPipeError):
             assert self._process.stdin is not None
             self._process.stdin.close()
@@ -149,7 +149,7 @@ class Player:
 
 
 def check(step: Step, code: int | None, log: Path) -> None:
-    """`StepError` unless the step has ended with the code that it must."""
+    """Raise `StepError` unless the step ended with the expected exit code."""
     if code is None:
         raise StepError(f"step {log.stem} took more than {step.limit_s:.0f} s")
     if code != step.code:
@@ -159,7 +159,7 @@ def check(step: Step, code: int | None, log: Path) -> None:
 
 
 def prepare_data(folder: Path, data: Path | None) -> Path:
-    """A case's own data folder with links to the data sets, so that nothing that is kept there reaches another case."""
+    """A case's own data folder with links to the data sets, so that its cache is not shared with other cases."""
     own = folder / "data"
     own.mkdir()
     for path in data.iterdir() if data is not None else ():
@@ -169,7 +169,7 @@ def prepare_data(folder: Path, data: Path | None) -> Path:
 
 
 def result_key(case: Case, workers: int, data: Path | None, versions: str) -> str:
-    """What tells a kept result from others of the same checkout: steps, workers, data, Python and packages."""
+    """Cache key of a result within a checkout: steps, workers, data, Python and packages."""
     found = sorted(data.rglob("*")) if data is not None and case.needs else []
     listing = [(str(path.relative_to(data)), path.stat().st_size) for path in found if data and path.is_file()]
     steps = [asdict(step) | {"limit_s": None} for step in case.steps]
@@ -178,7 +178,7 @@ def result_key(case: Case, workers: int, data: Path | None, versions: str) -> st
 
 
 def run_alone(checkout: Checkout, python: str, step: Step, folder: Path, log: Path) -> int | None:
-    """The exit code of a command in a process group of its own; asked to end, then killed, when its time is over."""
+    """The exit code of a command in its own process group; terminated, then killed, after a timeout."""
     with log.open("ab") as file:
         process = subprocess.Popen(
             [python, "-m", "covey", *step.command],

@@ -1,6 +1,6 @@
-"""Comparing result files of two runs; every function returns the differences in words, none when equal.
+"""Comparison of result files; every function returns a list of differences as text, empty if equal.
 
-A difference names the first place that differs and, of numbers, the largest difference. NaN equals NaN when the bits
+A difference names the first mismatch and, for numbers, the largest difference. NaN equals NaN when the bits
 are equal, and 0.0 differs from -0.0.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
-#: Keys of JSON files that hold times, versions or places, which differ between equal runs.
+#: Keys of JSON files that hold times, versions or paths, which differ between equal runs.
 UNSTABLE = frozenset({
     "versions", "version", "wall_seconds", "seconds", "security_milliseconds", "decision_ms", "created", "folder",
 })  # fmt: skip
@@ -28,7 +28,7 @@ TIME_COLUMN = re.compile(r"(^|_)(seconds|ms|time)$")
 
 
 def compare_files(old: Path, new: Path) -> list[str]:
-    """Differences between two files of the same name, by the rule for that name (`RULES`); bytes when there is none."""
+    """Differences between two files of the same name, by the rule for that name (`RULES`), by default bytewise."""
     absent = [str(side) for side, path in (("old", old), ("new", new)) if not path.is_file()]
     if absent:
         return [f"missing in {' and '.join(absent)}"]
@@ -39,7 +39,7 @@ def compare_files(old: Path, new: Path) -> list[str]:
 
 
 def compare_bytes(old: Path, new: Path) -> list[str]:
-    """Equal bytes are required; differences are described by the kind of file."""
+    """Bytewise comparison; differences are described by file type."""
     first, second = old.read_bytes(), new.read_bytes()
     if first == second:
         return []
@@ -51,7 +51,7 @@ def compare_bytes(old: Path, new: Path) -> list[str]:
 
 
 def compare_lines(old: bytes, new: bytes) -> list[str]:
-    """First line that differs, and the largest difference of the numbers in lines with the same words."""
+    """First line that differs, and the largest numeric difference in lines that otherwise agree."""
     left, right = old.split(b"\n"), new.split(b"\n")
     for number, (a, b) in enumerate(zip(left, right, strict=False), start=1):
         if a != b:
@@ -60,7 +60,7 @@ def compare_lines(old: bytes, new: bytes) -> list[str]:
 
 
 def compare_tables(old: Path, new: Path, without: re.Pattern[str] | None = None) -> list[str]:
-    """Cells of two CSV files with a header, as text; columns whose name `without` finds are left out."""
+    """Cells of two CSV files with a header, as text; columns whose name matches `without` are skipped."""
     tables = [list(csv.reader(io.StringIO(path.read_text(encoding="utf-8")))) for path in (old, new)]
     heads = [table[0] if table else [] for table in tables]
     columns = [[name for name in head if without is None or not without.search(name)] for head in heads]
@@ -86,7 +86,7 @@ def compare_tables(old: Path, new: Path, without: re.Pattern[str] | None = None)
 
 
 def compare_tensors(old: Path, new: Path, *, common: bool = False) -> list[str]:
-    """Names, shapes, types and bits of the tensors of two safetensors files; `common`: of those that both hold."""
+    """Names, shapes, types and bits of the tensors of two safetensors files; `common`: only of tensors in both."""
     found = []
     with safe_open(old, framework="numpy") as left, safe_open(new, framework="numpy") as right:
         names = [set(file.keys()) for file in (left, right)]
@@ -116,12 +116,12 @@ def compare_arrays(name: str, old: np.ndarray[Any, Any], new: np.ndarray[Any, An
 
 
 def compare_json(old: Path, new: Path) -> list[str]:
-    """Everything in the old file is in the new one, times and versions aside; new keys are allowed."""
+    """The new file contains everything in the old one, except times and versions; new keys are allowed."""
     return compare_values(*(json.loads(path.read_text(encoding="utf-8")) for path in (old, new)))
 
 
 def compare_values(old: Any, new: Any, *, gone_allowed: bool = False, ignored: Collection[str] = UNSTABLE) -> list[str]:
-    """Differences between two trees of dicts, lists and scalars; numbers are equal when their shortest text is."""
+    """Differences between two trees of dicts, lists and scalars; numbers are equal if their `repr` is."""
     found = list(_differing(old, new, "", gone_allowed, ignored))
     if len(found) > 1:
         found[1:] = [f"and {len(found) - 1} more values"]
@@ -145,12 +145,12 @@ def _differing(old: Any, new: Any, where: str, gone_allowed: bool, ignored: Coll
 
 
 def compare_scenarios(old: Path, new: Path) -> list[str]:
-    """Values of the keys that both scenario files have."""
+    """Values of the common keys of two scenario files."""
     return compare_values(*(tomllib.loads(path.read_text(encoding="utf-8")) for path in (old, new)), gone_allowed=True)
 
 
 def compare_checkpoints(old: Path, new: Path) -> list[str]:
-    """State, ledger and records of two runs' checkpoints, as far as both hold them."""
+    """State, ledger and records of two checkpoints, as far as both contain them."""
     headers = []
     for path in (old, new):
         with safe_open(path, framework="numpy") as file:
@@ -170,7 +170,7 @@ def compare_metrics(old: Path, new: Path) -> list[str]:
     return compare_tables(old, new, TIME_COLUMN)
 
 
-#: The rule for a file's name; bytes for all others (rounds.csv, users.csv, models.safetensors, ledger.jsonl, ...).
+#: The rule by file name; bytewise for all others (rounds.csv, users.csv, models.safetensors, ledger.jsonl, ...).
 RULES: Sequence[tuple[str, Callable[[Path, Path], list[str]]]] = (
     ("checkpoint.safetensors", compare_checkpoints),
     ("policy.safetensors", compare_tensors),
@@ -191,7 +191,7 @@ _NUMBER = re.compile(rb"[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?")
 
 
 def _largest_in(old: Sequence[bytes], new: Sequence[bytes]) -> str:
-    """The largest difference between numbers at the same places of lines that are otherwise equal."""
+    """The largest difference between corresponding numbers of otherwise equal lines."""
     if len(old) != len(new) or any(_NUMBER.sub(b"", a) != _NUMBER.sub(b"", b) for a, b in zip(old, new, strict=True)):
         return ""
     pairs = [

@@ -1,11 +1,11 @@
-"""Runs commands of the covey that Python finds, each in a process that is forked after a first small run.
+"""Fork server for commands of the importable covey: each runs in a process forked after a small warm-up run.
 
-Imports and loading of compiled code take longer than most commands; a forked process has them already. Reports and
-pictures, which take longer than short runs and are not compared, are left out. Reads a job per line
+Imports and loading of compiled code take longer than most commands; a forked process inherits them. Reports and
+plots, which take longer than short runs and are not compared, are skipped. Reads one job per line
 of standard input (JSON: id, folder, log, environment, limit_s, and `command` for covey or `script` to execute; `die`
 is [signal, n]: the process gets the signal when it replaces its checkpoint for the n-th time, before it does), and
-answers with a line {id, code} when it has ended; code is null after the time limit. When standard input ends,
-everything that still runs is killed.
+answers with a line {id, code} when it has ended; code is null after a timeout. When standard input is closed,
+all running jobs are killed.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-#: Functions of `covey.report` that write what is not compared.
+#: Functions of `covey.report` whose output is not compared.
 REPORTS = ("write_report", "write_training_report")
-#: Imports what runs need and loads its compiled code.
+#: Warm-up run: imports dependencies and loads compiled code.
 FIRST = ("run", "quick", "--rounds", "2", "--quiet", "--workers", "1", "--out")
 CHECKPOINT = "checkpoint.safetensors"
 
 
 def serve(answers: int) -> dict[str, Any]:
-    """Fork a process per job. Returns in each of those, with its job; the first process never returns."""
+    """Fork a process per job. Returns in each child, with its job; the parent never returns."""
     running: dict[int, tuple[dict[str, Any], float]] = {}
     waiting, reading = b"", True
     while reading or running:
@@ -50,7 +50,7 @@ def serve(answers: int) -> dict[str, Any]:
                 kill_group(process)
             found, status = os.waitpid(process, 0 if late else os.WNOHANG)
             if found:
-                kill_group(process)  # workers of a process that was killed
+                kill_group(process)  # workers of a killed process
                 del running[process]
                 code = None if late else os.waitstatus_to_exitcode(status)
                 os.write(answers, json.dumps({"id": job["id"], "code": code}).encode() + b"\n")
@@ -58,15 +58,15 @@ def serve(answers: int) -> dict[str, Any]:
 
 
 def kill_group(process: int) -> None:
-    """Kill a job's process and all that it started."""
+    """Kill a job's process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process, signal.SIGKILL)
-    with contextlib.suppress(ProcessLookupError):  # it may not lead a group yet
+    with contextlib.suppress(ProcessLookupError):  # it may not be a group leader yet
         os.kill(process, signal.SIGKILL)
 
 
 def enter(job: dict[str, Any]) -> None:
-    """Make this process that of a job: own group, folder, environment and log."""
+    """Set up this process for a job: process group, folder, environment and log."""
     os.setsid()
     os.chdir(job["folder"])
     os.environ.update(job["environment"])
@@ -79,7 +79,7 @@ def enter(job: dict[str, Any]) -> None:
 
 
 def die_at_checkpoint(how: int, turn: int) -> None:
-    """Send this process a signal when it is about to replace its checkpoint for the `turn`-th time."""
+    """Send this process a signal just before it replaces its checkpoint for the `turn`-th time."""
     seen = 0
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -93,7 +93,7 @@ def die_at_checkpoint(how: int, turn: int) -> None:
 
 
 def run(job: dict[str, Any]) -> None:
-    """Run the job as its own program would be."""
+    """Run the job as a main program."""
     if "script" in job:
         exec(compile(job["script"], "<script>", "exec"), {"__name__": "__script__"})
         return
@@ -102,7 +102,7 @@ def run(job: dict[str, Any]) -> None:
 
 
 def warm_up() -> None:
-    """Do in this process what most commands begin with; whether it succeeds is for the commands to tell."""
+    """Warm up this process; errors are ignored here, because the commands will report them."""
     importlib.import_module("matplotlib.figure").Figure.savefig = lambda *positional, **named: None
     report = importlib.import_module("covey.report")
     for name in REPORTS:

@@ -1,4 +1,4 @@
-"""Training of VDN by BenchMARL on covey's environment; one iteration collects and learns as much as covey's epoch."""
+"""Training of VDN by BenchMARL on covey's environment; one iteration is as much work as an epoch of covey."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ turns = Turns()
 
 
 class AssociationTask(PettingZooClass):
-    """What BenchMARL asks about the environment."""
+    """The BenchMARL task of the environment."""
 
     def get_env_fun(
         self, num_envs: int, continuous_actions: bool, seed: int | None, device: Any
@@ -50,7 +50,7 @@ class AssociationTask(PettingZooClass):
 
 
 class NoMoreTurnsError(Exception):
-    """The driver has had enough."""
+    """Raised when the driver requests no more turns."""
 
 
 class InTurn(Callback):  # type: ignore[misc]

@@ -1,7 +1,7 @@
-"""Measures covey and its peers side by side, in turns, each in an environment of its own: `make bench-peers`.
+"""Benchmarks covey against its peers, interleaved, each in its own virtual environment: `make bench-peers`.
 
 python benchmarks/peers/compare.py                       every contest, into benchmarks/peers.json
-python benchmarks/peers/compare.py --only steps_12       one of them; the others in the file stay
+python benchmarks/peers/compare.py --only steps_12       only this one; the others in the file are kept
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ENVIRONMENTS = ROOT / ".venv-peers"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A script, the environment it runs in (None: this one), and what it is to do."""
+    """A script, its virtual environment (None: this one), and its workload."""
 
     script: str
     environment: str | None = None
@@ -47,7 +47,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Contest:
-    """Contestants that do the same work; `agree` are those whose models must move equally far in the first turn."""
+    """Contestants with the same workload; models of those in `agree` must move equally far in the first turn."""
 
     title: str
     work: dict[str, Any]
@@ -58,9 +58,9 @@ class Contest:
     unit: str = "round"
 
 
-#: No gradient is as long, so that clipping is computed and changes nothing.
+#: Above any gradient norm: clipping is computed but changes nothing.
 LOOSE_CLIP = 1e6
-#: covey always clips; once so loosely that it does what the peers do, and once with noise, as `covey run` does.
+#: covey always clips: once loosely, to match the peers, and once with noise, as in `covey run`.
 COVEY = {
     "covey": Contestant("covey_rounds.py", work={"clip": LOOSE_CLIP}),
     "covey, clipped and noised": Contestant("covey_rounds.py", work={"clip": 3.0, "noise": 3.5}),
@@ -86,7 +86,7 @@ def learning_rounds(clients: int, repeats: int) -> Contest:
 
 
 def flower_rounds(clients: int, repeats: int) -> Contest:
-    """The same with Flower, apart from the others: what its idle Ray does would slow them down."""
+    """The same with Flower, separately: its idle Ray processes would slow down the others."""
     found = dict(COVEY)
     for batch in (100, 32):
         found[f"Flower, batch {batch}"] = Contestant("flower_rounds.py", "flower", {"batch": batch})
@@ -110,7 +110,7 @@ def clustered_rounds(repeats: int) -> Contest:
 def environment_steps(users: int, side_m: float, steps: dict[str, int], repeats: int) -> Contest:
     """One step is one decision for all users of four stations, with movement and rates.
 
-    On covey's square few users of mobile-env reach a station, which makes its steps cheap; 200 m is its own default.
+    On covey's area few users of mobile-env are in range of a station, so its steps are cheap; its default is 200 m.
     """
     work = {"stations": 4, "users": users, "side_m": side_m, "rounds": 100, "chosen": min(0.3, 8 / users)}
     found = {
@@ -133,7 +133,7 @@ def updates(repeats: int) -> Contest:
 
 
 def contests() -> dict[str, Contest]:
-    """All of them, by name."""
+    """All contests by name."""
     return {
         "fedavg_12": learning_rounds(12, 15),
         "fedavg_100": learning_rounds(100, 7),
@@ -147,7 +147,7 @@ def contests() -> dict[str, Contest]:
 
 
 def interpreter(name: str) -> Path:
-    """Python of a peer's environment, which is made when it is missing."""
+    """The interpreter of a peer's virtual environment, which is created if missing."""
     if name == "interop":
         return ROOT / ".venv-interop" / "bin" / "python"
     python = ENVIRONMENTS / name / "bin" / "python"
@@ -163,19 +163,19 @@ def interpreter(name: str) -> Path:
 
 
 class Player:
-    """A running contestant, which is stopped while others play: idle it would still use processors, as Ray does."""
+    """A running contestant, suspended between its turns: idle processes such as Ray's would still use CPU time."""
 
     def __init__(self, process: subprocess.Popen[str], name: str) -> None:
         self._process, self._name = process, name
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the contestant and all processes that it has started."""
+        """Send a signal to the contestant and all its descendants."""
         for process in family(self._process.pid):
             with suppress(ProcessLookupError):
                 os.kill(process, number)
 
     def answer(self) -> dict[str, Any]:
-        """Its next line."""
+        """The next line of its output."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -184,7 +184,7 @@ class Player:
         return found
 
     def turn(self) -> dict[str, Any]:
-        """What it says about one turn."""
+        """The result of one turn."""
         assert self._process.stdin is not None
         self.signal(signal.SIGCONT)
         self._process.stdin.write("go\n")
@@ -199,7 +199,7 @@ def family(process: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            # The name stands in brackets and may hold anything; the parent is the second word behind it.
+            # The name is in parentheses and may contain anything; the parent is the second field after it.
             parent = int(status.read_text().rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(status.parent.name))
     found = [process]
@@ -210,7 +210,7 @@ def family(process: int) -> list[int]:
 
 @contextmanager
 def playing(name: str, contestant: Contestant, work: dict[str, Any], log: Any) -> Iterator[Player]:
-    """A contestant that is ready; it ends with the block."""
+    """Context manager of a ready contestant; it is terminated at the end."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
     with subprocess.Popen(
         contestant.command(work), cwd=HERE, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -232,7 +232,7 @@ def playing(name: str, contestant: Contestant, work: dict[str, Any], log: Any) -
 
 
 def hold(contest: Contest, log: Any) -> dict[str, Any]:
-    """All turns of a contest, and what they say."""
+    """Run all turns of a contest and summarise them."""
     seconds: dict[str, list[float]] = {name: [] for name in contest.contestants}
     learning: dict[str, list[float]] = {name: [] for name in contest.contestants}
     moved = {}
@@ -272,7 +272,7 @@ def hold(contest: Contest, log: Any) -> dict[str, Any]:
 
 
 def ratio(slow: list[float], fast: list[float]) -> dict[str, float]:
-    """How many times longer `slow` takes, turn by turn: geometric mean and its 95 % interval."""
+    """Slowdown of `slow` against `fast`, paired by turn: geometric mean and its 95 % interval."""
     logs = np.log(np.array(slow) / np.array(fast))
     half = stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / math.sqrt(len(logs))
     mean = logs.mean()

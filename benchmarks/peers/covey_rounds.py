@@ -1,4 +1,4 @@
-"""Learning rounds by covey: each client takes one step over all its samples, clipped sample by sample."""
+"""Learning rounds by covey: each client takes one step over all its samples, with per-sample clipping."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from covey.scenario.schema import Model
 
 
 def users(count: int) -> UserData:
-    """The clients' samples as covey holds them; one of each is also held out, because covey asks for it."""
+    """The clients' samples as `UserData`; one of each is also a test sample, because covey requires one."""
     held = [client(number) for number in range(count)]
     offsets = np.arange(count + 1) * SAMPLES
     return UserData(

@@ -1,4 +1,4 @@
-"""Steps of covey's environment by random actions: one network by its PettingZoo interface, or several in arrays."""
+"""Steps of covey's environment with random actions: one network through PettingZoo, or several batched."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from covey.scenario import Scenario, load_scenario
 
 
 def network(stations: int, users: int, side_m: float, rounds: int) -> Scenario:
-    """The paper's network with so many users on so large a square."""
+    """The paper's network with this number of users and side length."""
     changes = [f"network.users={users}", f"network.stations={stations}", f"network.area_m=[{side_m}, {side_m}]"]
     return load_scenario("paper", [*changes, f"training.rounds={rounds}"])
 

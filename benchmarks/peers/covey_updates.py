@@ -1,4 +1,4 @@
-"""Training of a value-decomposition network by covey, set up as plainly as its peer's."""
+"""Training of a value-decomposition network by covey, configured like its peer's."""
 
 from __future__ import annotations
 

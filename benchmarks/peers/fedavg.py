@@ -1,6 +1,6 @@
-"""The work that all contestants of the learning rounds share: clients with CIFAR-shaped samples, and the paper's CNN.
+"""The common workload of the learning rounds: clients with CIFAR-shaped samples, and the paper's CNN.
 
-Samples and first weights come from NumPy's generators, so that they are the same numbers in every environment.
+Samples and initial weights come from NumPy's generators, so that they are the same in every virtual environment.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 SHAPE, CLASSES, SAMPLES, LEARNING_RATE = (3, 32, 32), 10, 100, 0.05
-#: Weights and biases of the layers, and how many inputs each has.
+#: Shape of the weights and fan-in of each layer.
 _LAYERS = (((32, 3, 3, 3), 27), ((64, 32, 3, 3), 288), ((128, 4096), 4096), ((64, 128), 128), ((10, 64), 64))
 
 
@@ -24,7 +24,7 @@ def client(number: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
 
 
 def first_weights(models: int) -> NDArray[np.float32]:
-    """Weights to start from, (models, 552714), in the order of `network().parameters()`."""
+    """Initial weights, (models, 552714), in the order of `network().parameters()`."""
     rng = np.random.default_rng(11)
     rows = []
     for _ in range(models):
@@ -36,7 +36,7 @@ def first_weights(models: int) -> NDArray[np.float32]:
 
 
 def network() -> nn.Module:
-    """The paper's CNN as one would write it."""
+    """The paper's CNN in plain PyTorch."""
     return nn.Sequential(
         nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
@@ -45,13 +45,13 @@ def network() -> nn.Module:
 
 
 def fill(module: nn.Module, weights: NDArray[np.float32]) -> None:
-    """Write a row of weights into a network."""
+    """Load a flat weight vector into a network."""
     with torch.no_grad():
         nn.utils.vector_to_parameters(torch.from_numpy(weights.copy()), module.parameters())
 
 
 def flat(module: nn.Module) -> NDArray[np.float32]:
-    """The weights of a network as a row."""
+    """The weights of a network as a flat vector."""
     return nn.utils.parameters_to_vector(module.parameters()).detach().numpy().copy()
 
 

@@ -1,4 +1,4 @@
-"""The client of the Flower rounds; its actors import it and keep their data between messages."""
+"""The client of the Flower rounds; its actors import it and cache their data between messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ app = ClientApp()
 
 @functools.cache
 def networks(count: int) -> list[torch.nn.Module]:
-    """Networks that messages are read into; made once in each process."""
+    """Networks that messages are loaded into; created once per process."""
     return [network() for _ in range(count)]
 
 

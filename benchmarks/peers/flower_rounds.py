@@ -25,7 +25,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Play rounds as the driver asks."""
+    """Play rounds on request of the driver."""
     while len(list(grid.get_node_ids())) < CLIENTS:
         time.sleep(0.1)
     if TASKS == 1:
@@ -35,11 +35,11 @@ def main(grid: Grid, context: Context) -> None:
 
 
 class NoMoreTurnsError(Exception):
-    """The driver has had enough."""
+    """Raised when the driver requests no more turns."""
 
 
 def fedavg(grid: Grid) -> None:
-    """Flower's FedAvg; its evaluation on the server is where a round ends."""
+    """Flower's FedAvg; a round ends with its evaluation on the server."""
     module = network()
     fill(module, first_weights(1)[0])
     started, old = [0.0], [flat(module)]
@@ -68,7 +68,7 @@ def fedavg(grid: Grid) -> None:
 
 
 def ifca(grid: Grid) -> None:
-    """All models to all clients; each model becomes the mean of what its clients send."""
+    """IFCA: sends all models to all clients; each model becomes the mean of its clients' updates."""
     models = first_weights(TASKS)
 
     def turn() -> float:

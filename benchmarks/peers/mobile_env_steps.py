@@ -1,4 +1,4 @@
-"""Steps of mobile-env with as many stations and users as covey's networks, by random actions."""
+"""Steps of mobile-env with as many stations and users as covey's networks, with random actions."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ LABELS = {
     "allocation_ms": "blocks and noise of the served",
 }
 
-#: What was aimed at: (contest, start of the peer's names, whom of covey's to take, times, what it says).
+#: Goals: (contest, prefix of the peer's names, covey contestant, factor, description).
 GOALS = (
     ("fedavg_12", "pfl", "covey", 1.8, "FedAvg round of 12 clients, against the fastest way of pfl-research"),
     ("flower_12", "Flower", "covey", 3.0, "FedAvg round of 12 clients, against Flower's simulation"),
@@ -111,7 +111,7 @@ def growth(results: dict[str, Any]) -> list[str]:
 
 
 def row(contests: dict[str, Any], contest: str, peer: str, ours: str, goal: float, what: str) -> str:
-    """Goal and result against the fastest of a peer's ways."""
+    """Goal and result against the fastest configuration of a peer."""
     found = contests[contest]
     ways = {name: values for name, values in found["seconds"].items() if name.startswith(peer)}
     fastest = min(ways, key=lambda name: found["median_s"][name])

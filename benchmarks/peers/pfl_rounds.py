@@ -27,7 +27,7 @@ FIRST = int(os.environ.get("RANK", "0")) == 0
 
 
 class Network(nn.Module):
-    """The CNN with the two methods that pfl asks for."""
+    """The CNN with the two methods that pfl requires."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class InTurn(TrainingProcessCallback):  # type: ignore[misc]
         return not self.wait(model), Metrics()
 
     def wait(self, model: Any) -> bool:
-        """Whether there is another turn; all processes learn it from the first, which starts the clock."""
+        """Whether there is another turn; broadcast from the first process, which starts the clock."""
         more = torch.tensor(1.0)
         if self.turns and not self.turns.asked():
             more.zero_()
@@ -84,7 +84,7 @@ def main() -> None:
     module = Network()
     fill(module, first_weights(1)[0])
     model = PyTorchModel(module, torch.optim.SGD, torch.optim.SGD(module.parameters(), lr=1.0))
-    # No round is evaluated but the first, which is not counted.
+    # Only the first round is evaluated, and it is not timed.
     parameters = NNAlgorithmParams(10**6, 10**6, work["clients"], None)
     FederatedAveraging().run(
         parameters, SimulatedBackend(users, users), model,

@@ -1,7 +1,7 @@
-"""How the driver and a contestant talk: lines of JSON over two pipes; for Python alone, so that every peer can use it.
+"""Protocol between driver and contestant: JSON lines over two pipes; standard library only, for use by every peer.
 
-A contestant says that it is ready, then plays one turn for each line it is given and answers with its seconds. All
-contestants of a comparison live at the same time and play in turn, so that a busy minute hits all of them.
+A contestant reports that it is ready, then plays one turn per input line and answers with its seconds. All
+contestants of a comparison are alive at the same time and take turns, so that load spikes affect all of them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Turns:
-    """A contestant's side. Whatever a library prints goes to the error stream."""
+    """The contestant's side. Output of libraries is redirected to standard error."""
 
     def __init__(self) -> None:
         self._answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -23,11 +23,11 @@ class Turns:
         self.work: dict[str, Any] = json.loads(sys.argv[1])
 
     def ready(self) -> None:
-        """Say that all is set up."""
+        """Report that setup is finished."""
         self.tell({"ready": True})
 
     def asked(self) -> bool:
-        """Wait for the driver: whether it asks for another turn."""
+        """Wait for the driver; returns whether it requests another turn."""
         return bool(sys.stdin.readline())
 
     def tell(self, answer: dict[str, Any]) -> None:
@@ -36,7 +36,7 @@ class Turns:
         self._answers.flush()
 
     def play(self, turn: Callable[[], float]) -> None:
-        """Time `turn` whenever the driver asks; it returns how far the models moved, or 0."""
+        """Time `turn` on each request of the driver; it returns how far the models moved, or 0."""
         self.ready()
         while self.asked():
             started = time.perf_counter()

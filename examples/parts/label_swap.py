@@ -1,4 +1,4 @@
-"""Data over time in one file: from the eighth round on, the labels of some users have changed places.
+"""Data over time in one file (concept drift): from the eighth round on, the labels of some users are swapped.
 
 covey run quick --set data.over_time=examples.parts.label_swap:LabelSwap
 """
@@ -20,7 +20,7 @@ SWAP_ROUND = 7
 
 
 class LabelSwap(DataOverTime):
-    """Users of the first group call class c by the name (classes - 1 - c) from round 8 on; their images stay."""
+    """Users of the first group relabel class c as classes - 1 - c from round 8 on; their images stay the same."""
 
     _swapped: tuple[UserData, UserData] | None = None
 
@@ -29,7 +29,7 @@ class LabelSwap(DataOverTime):
         if round < SWAP_ROUND:
             return first
         if self._swapped is None or self._swapped[0] is not first:
-            # Kept, because the same object again is not copied to the worker processes.
+            # Cached: an object that has not changed is not copied to the worker processes again.
             self._swapped = first, self._swap(first)
         return self._swapped[1]
 

@@ -2,8 +2,8 @@
 
     covey run quick --set training.aggregation=examples.parts.median_aggregation:Median
 
-One upload that lies moves a mean as far as it likes, but the median only within what honest users sent. It looks at
-single uploads, so that masked runs refuse it.
+A single malicious upload can move a mean arbitrarily far, but the median only within the range of honest uploads. It
+needs single uploads, so that masked runs refuse it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from covey.federated import Accepted, Aggregation
 
 
 class Median(Aggregation):
-    """Every weight is the median over the users that uploaded for the task, whatever their samples and station."""
+    """Every weight is the median over the users that uploaded for the task, regardless of their samples and station."""
 
     def combine(self, accepted: Accepted) -> npt.NDArray[np.float32]:
         """New models (K, D)."""

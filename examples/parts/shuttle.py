@@ -17,16 +17,16 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Shuttle:
-    """Every user moves to the right until it meets the border of the area, then to the left, and so on.
+    """Every user moves right until it reaches the border of the area, then left, and so on.
 
-    It keeps no state of its own: the direction of each user is the memory, which a run saves and restores.
+    The model is stateless: the direction of each user is in the memory, which a run saves and restores.
     """
 
     mobility: Mobility
     area_m: tuple[float, float]
 
     def start(self, positions_m: Floats, rng: np.random.Generator) -> Floats:
-        """(U, 1): everybody begins to the right."""
+        """(U, 1) initial directions: all users start to the right."""
         return np.ones((len(positions_m), 1))
 
     def move(

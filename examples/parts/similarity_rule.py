@@ -16,11 +16,11 @@ from covey.identification import ScoreRule
 
 
 class Similarity(ScoreRule):
-    """The task whose last movement is most similar to the user's descent direction, whatever its loss."""
+    """The task whose last movement is most similar to the user's descent direction, regardless of its loss."""
 
     # Declared, so that users compute gradients and not only losses.
     needs: ClassVar[frozenset[str]] = frozenset({"gradients", "movements"})
 
     def told(self, losses: npt.NDArray[np.float64], similarity: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-        """What each user says, (n,): a task, from its losses and similarity, (n, K) each."""
+        """Announced task of each user, (n,), from losses and similarity, (n, K) each."""
         return similarity.argmax(axis=1)

@@ -15,7 +15,7 @@ SAMPLES = 2000
 
 
 def load(data: Data, seed: int) -> Dataset:
-    """The data set that `data.name` names; the seed is the run's, so that every run has rings of its own."""
+    """The data set that `data.name` names; the seed is the run's, so that every run draws its own rings."""
     rng = np.random.default_rng([seed, 7])
     y = np.repeat([0, 1], SAMPLES)
     angle = rng.uniform(0.0, 2.0 * np.pi, len(y))

@@ -14,7 +14,7 @@ from covey.federated.training.protocol import Floats, Ints
 
 
 class TwoSteps(Step):
-    """Two steps of the learning rate, each on a batch of its own with noise of its own."""
+    """Two steps of the learning rate, each on its own batch with its own noise."""
 
     def run(self, problem: LocalProblem) -> LocalUpdate:
         """The weights after both steps."""

@@ -17,7 +17,7 @@ from covey.scenario.schema import Radio
 
 Floats = npt.NDArray[np.float64]
 
-#: Loss of a link that crosses the wall, dB, and where the wall stands, metres.
+#: Loss of a link that crosses the wall, dB, and x position of the wall, metres.
 WALL_DB, WALL_X_M = 10.0, 250.0
 
 

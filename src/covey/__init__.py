@@ -5,9 +5,9 @@
     history = covey.simulate("quick", policy="greedy", seed=0)
     print(history.column("accuracy"))
 
-`Scenario` describes a run, `simulate` plays it, `History` is the result. The packages below hold
-one subject each: `radio`, `network`, `uplink`, `allocation`, `association`, `identification`, `federated`, `privacy`,
-`data`, `simulation`, `environment`, `agents`, `evaluation`; `parts` is where everything that can be swapped is found.
+`Scenario` describes a run, `simulate` plays it, `History` is the result. Each package covers
+one subject: `radio`, `network`, `uplink`, `allocation`, `association`, `identification`, `federated`, `privacy`,
+`data`, `simulation`, `environment`, `agents`, `evaluation`; `parts` holds the registries of all swappable parts.
 """
 
 from importlib import import_module, metadata
@@ -47,7 +47,7 @@ __all__ = [
     "simulate",
 ]
 
-#: Where the names above come from; each is imported when it is first used, because most of them need torch.
+#: Module of each name above; imported lazily, because most of them need torch.
 _HOMES = {
     "CoveyError": "errors",
     "History": "simulation",
@@ -66,7 +66,7 @@ _HOMES = {
     "register_policy": "association",
     "simulate": "simulation",
 }
-#: Packages that can be reached as `covey.NAME` without an import of their own.
+#: Submodules that are imported lazily as `covey.NAME`.
 _PACKAGES = frozenset({
     "agents", "allocation", "association", "data", "environment", "errors", "evaluation", "federated", "identification",
     "network", "parts", "privacy", "radio", "report", "scenario", "security", "seeding", "simulation", "theory",

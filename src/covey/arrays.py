@@ -1,4 +1,4 @@
-"""Array types, and the one layout that compiled kernels take."""
+"""Array types, and the memory layout that compiled kernels require."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def dense(values: npt.ArrayLike, kind: type[np.generic]) -> npt.NDArray[Any]:
-    """The values as an array of this type, contiguous and writeable; copied only where they are not."""
+    """The values as a C-contiguous, writeable array of this dtype; copied only if necessary."""
     array = np.asarray(values, dtype=kind)
     return array if array.flags.carray else array.copy(order="C")
 
 
 def joined(values: npt.ArrayLike, kind: type[np.generic], core: int) -> npt.NDArray[Any]:
-    """`dense` values with all axes before the last `core` joined to one, (N, ...); N is 1 where there are none."""
+    """`dense` values with all axes before the last `core` flattened into one, (N, ...); N is 1 if there are none."""
     array = dense(values, kind)
     split = array.ndim - core
-    # A batch is so already, and one network of a batch of one is the case whose overhead counts.
+    # A batch already has this shape: skip the reshape, whose overhead counts for small networks.
     return array if split == 1 else array.reshape(math.prod(array.shape[:split]), *array.shape[split:])

@@ -1,7 +1,7 @@
 """Errors a user can act on, each with the exit code the command line returns.
 
-Every message is one sentence or two: what was wrong, what is allowed, how to fix it. The command
-line prints it without a traceback; library callers catch `CoveyError` or one of its kinds.
+Every message is one or two sentences: what was wrong, what is allowed, how to fix it. The command
+line prints it without a traceback; library callers catch `CoveyError` or a subclass.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class OutputError(CoveyError):
 
 
 class ResumeError(CoveyError):
-    """A run cannot be continued from what its folder holds."""
+    """A run cannot be resumed from its folder."""
 
     exit_code = 5
 
 
 class PolicyError(CoveyError):
-    """A policy is unknown, or answered with something that is not a selection."""
+    """A policy is unknown, or returned an invalid selection."""
 
     exit_code = 6
 
 
 class DeployError(CoveyError):
-    """A deployment cannot be started, or its devices are missing or do not fit."""
+    """A deployment cannot be started, or its devices are missing or incompatible."""
 
     exit_code = 7
 
@@ -58,12 +58,12 @@ INTERRUPTED = 130
 
 EXIT_CODES: dict[int, str] = {
     0: "success",
-    1: "an unexpected error; COVEY_DEBUG=1 shows where",
+    1: "an unexpected error; COVEY_DEBUG=1 shows the traceback",
     2: "wrong usage, a scenario or override that is not allowed, or an extra that is not installed",
     3: "a data set is missing, damaged or too small",
     4: "results cannot be written (read-only folder, full disk, folder already in use)",
     5: "the run cannot be resumed from this folder",
-    6: "the policy is unknown or gave an invalid answer",
-    7: "a deployment cannot be started, or its devices are missing or do not fit",
-    INTERRUPTED: "interrupted; what was finished is saved and can be resumed",
+    6: "the policy is unknown or returned an invalid selection",
+    7: "a deployment cannot be started, or its devices are missing or incompatible",
+    INTERRUPTED: "interrupted; finished work is saved and can be resumed",
 }

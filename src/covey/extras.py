@@ -1,4 +1,4 @@
-"""Extras: packages that only some commands and settings need, and what is said where one is missing."""
+"""Extras: optional dependencies of some commands and settings, and the error when one is missing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from covey.errors import MissingExtraError
 
-#: Modules that every extra brings, for those a user can meet; `pyproject.toml` has the versions.
+#: Modules of each user-facing extra; `pyproject.toml` has the versions.
 EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
     "fast": ("numba", "llvmlite"),
     "dashboard": ("fastapi", "starlette", "uvicorn"),
@@ -20,21 +20,21 @@ EXTRAS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def has_extra(extra: str) -> bool:
-    """Whether all modules of an extra can be imported; none is."""
-    return all(_is_there(module) for module in EXTRAS[extra])
+    """Whether all modules of an extra are installed; imports none of them."""
+    return all(_is_installed(module) for module in EXTRAS[extra])
 
 
 def require_extra(extra: str, wanted_by: str) -> None:
-    """Raise one sentence with the command that installs `extra`, which `wanted_by` needs, unless it is there."""
-    missing = [module for module in EXTRAS[extra] if not _is_there(module)]
+    """Raise `MissingExtraError` with the install command unless `extra`, which `wanted_by` needs, is installed."""
+    missing = [module for module in EXTRAS[extra] if not _is_installed(module)]
     if missing:
         raise MissingExtraError(
             f"{wanted_by} needs {missing[0]}, which is not installed; get it with: pip install 'covey[{extra}]'"
         )
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except (ImportError, ValueError):  # ValueError: somebody has put None in its place in sys.modules
+    except (ImportError, ValueError):  # ValueError: the module in sys.modules has no __spec__
         return False

@@ -1,4 +1,4 @@
-"""Files and folders: atomic writes, CSV and JSON text, and sentences about what cannot be written."""
+"""Files and folders: atomic writes, CSV and JSON, and error messages for failed writes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from covey.errors import OutputError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, a crash or a full disk never leaves half of it.
+    """Write a file atomically: neither a crash nor a full disk nor a concurrent reader ever sees a partial file.
 
     The old file stays in place until the new one is complete on disk.
     """
@@ -31,7 +31,7 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException as error:  # also Ctrl-C: nothing half-written stays behind
+    except BaseException as error:  # also Ctrl-C: remove the partial file
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
@@ -40,9 +40,9 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 def make_folder(folder: Path, option: str = "--out") -> None:
-    """Make a folder, if it is missing; one that cannot be written to is an error now, not later.
+    """Create a folder if it is missing, and fail early if it is not writable.
 
-    The error names the `option` with which to choose another.
+    The error names the command-line `option` that sets another folder.
     """
     probe = folder / ".write-test"
     try:
@@ -54,7 +54,7 @@ def make_folder(folder: Path, option: str = "--out") -> None:
 
 
 def why_not(path: Path, error: OSError, option: str = "--out") -> str:
-    """One sentence about a file that cannot be written, with what to do: choose another folder with `option`."""
+    """The error message for a failed write: the reason and the fix; `option` sets another folder."""
     other = f"choose another folder with {option}"
     reasons = {
         errno.ENOSPC: f"the disk is full; free some space or {other}",
@@ -69,13 +69,13 @@ def why_not(path: Path, error: OSError, option: str = "--out") -> str:
 
 
 def versions() -> dict[str, str]:
-    """Versions of covey and of what its numbers depend on."""
+    """Versions of Python, covey and the packages that its results depend on."""
     names = ("covey", "torch", "numpy", "scipy", "scikit-learn", "dp-accounting")
     return {"python": platform.python_version(), **{name: metadata.version(name) for name in names}}
 
 
 def csv_bytes(rows: Iterable[dict[str, Any]]) -> bytes:
-    """Rows as CSV; floats as their shortest exact text, missing values as empty cells."""
+    """Rows as CSV; floats in their shortest round-trip form, NaN as empty cells."""
     text = io.StringIO(newline="")
     writer: csv.DictWriter[str] | None = None
     for row in rows:
@@ -87,14 +87,14 @@ def csv_bytes(rows: Iterable[dict[str, Any]]) -> bytes:
 
 
 def _cell(value: Any) -> Any:
-    """Floats as their shortest exact text, missing values as empty cells."""
+    """Floats in their shortest round-trip form, NaN as an empty cell."""
     if isinstance(value, float):
         return "" if math.isnan(value) else repr(value)
     return value
 
 
 def plain(value: Any) -> Any:
-    """A copy that strict JSON can hold: missing values become null, infinite ones the word "infinite"."""
+    """A copy that strict JSON can represent: NaN becomes null, infinities the string "infinite"."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

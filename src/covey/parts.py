@@ -1,12 +1,13 @@
 """Parts: everything that a scenario or a command can swap by name.
 
 A part is found by its registered name, by `module:attribute` (an attribute of a module that Python can import, the
-current folder included), or by a name that an installed package offers in the entry-point group `covey.parts`, where an
-entry is called `kind.name`, for instance `identification.mine`. Every kind of part has one registry here, which holds
-built-in parts by where they are, so that listing names imports nothing. The protocol of a kind is in the file that its
-registry names as `protocol`.
+current folder included), or by a name that an installed package provides in the entry-point group `covey.parts`, where
+an entry is called `kind.name`, for instance `identification.mine`. Every kind of part has one registry here, which
+stores built-in parts as `module:attribute`, so that listing names imports nothing. The interface of a kind is defined
+in the module that its registry names as `protocol`.
 
-A part declares what it `needs` beyond what everybody gets; `refuse_unmet` is how whoever cannot give it says so.
+A part declares in `needs` any inputs beyond the standard ones; callers that cannot provide them raise an error with
+`refuse_unmet`.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from typing import Any, Final
 
 from covey.errors import CoveyError, DataError, PolicyError, ScenarioError
 
-#: The group in which installed packages offer parts.
+#: Entry-point group in which installed packages provide parts.
 ENTRY_POINTS: Final = "covey.parts"
 
-#: What a part can need, in the words of an error message.
+#: Requirements that a part can declare, with their wording in error messages.
 NEEDS: Final[Mapping[str, str]] = {
     "losses": "every user's loss on every model",
     "gradients": "every user's gradient at every model",
@@ -40,9 +41,9 @@ NEEDS: Final[Mapping[str, str]] = {
 
 
 class Registry:
-    """The parts of one kind: `kind` in entry points, `words` in messages, `key` of the scenario or of a command.
+    """The parts of one kind, called `kind` in entry points, `words` in messages and `key` in scenarios or commands.
 
-    `builtin` maps names to `module:attribute`; `protocol` is the module that says what such a part must offer.
+    `builtin` maps names to `module:attribute`; `protocol` is the module that defines the interface of such a part.
     """
 
     def __init__(
@@ -66,12 +67,12 @@ class Registry:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names: built in, offered by installed packages, registered by this program."""
+        """All names: built in, provided by installed packages, registered by this program."""
         return tuple(dict.fromkeys((*self._builtin, *_offered(self.kind), *self._registered)))
 
     @property
     def choices(self) -> str:
-        """All names and the form of one's own, for help texts and descriptions."""
+        """All names and the `module:attribute` form, for help texts and descriptions."""
         return f"{', '.join(self.names)}, or your own as module:attribute"
 
     def register(self, name: str, part: Any) -> None:
@@ -84,9 +85,9 @@ class Registry:
         self._registered[name] = part
 
     def check(self, name: str, *, also: Collection[str] = (), own: bool = True) -> str:
-        """The name, if it is known or has the form `module:attribute`; else one sentence with a suggestion.
+        """The name, if it is known or has the form `module:attribute`; otherwise an error with a suggestion.
 
-        `also` are further names that the caller knows; without `own`, `module:attribute` is refused.
+        `also` are further names that the caller accepts; without `own`, `module:attribute` is refused.
         """
         if name in self._builtin or name in also or (own and is_reference(name)):
             return name
@@ -95,7 +96,7 @@ class Registry:
             return name
         if is_reference(name):
             raise self.error(
-                f"the {self.words} '{name}' is code of its own, which cannot be chosen here; choose one of"
+                f"the {self.words} '{name}' is custom code, which cannot be chosen here; choose one of"
                 f" {', '.join(known)}"
             )
         close = difflib.get_close_matches(name, known, n=1)
@@ -114,7 +115,7 @@ class Registry:
         return self._loaded(name, lambda: _attribute(name))
 
     def build(self, name: str, *given: Any) -> Any:
-        """What the part of this name returns when called with `given`, for kinds whose parts are made for a run."""
+        """The result of calling the part of this name with `given`, for kinds whose parts are built for every run."""
         part = self.get(name)
         if not callable(part):
             raise self.refused(name, f"is {part!r}, which cannot be called")
@@ -127,16 +128,16 @@ class Registry:
         return part(*given)
 
     def refused(self, name: str, why: str) -> CoveyError:
-        """The error for a part that is there but is not what its kind must be."""
+        """The error for a part that exists but does not have the interface of its kind."""
         return self.error(f"the {self.words} '{name}' {why}; see {self.protocol}")
 
     def _loaded(self, name: str, load: Callable[[], Any]) -> Any:
         try:
             return load()
-        except Exception as error:  # a module runs when it is imported, and may do anything wrong
+        except Exception as error:  # importing a module runs its code, which can raise anything
             raise self.error(
-                f"the {self.words} '{name}' cannot be imported ({type(error).__name__}: {error}); it is a module that"
-                " Python finds, here or installed, and the name of something in it"
+                f"the {self.words} '{name}' cannot be imported ({type(error).__name__}: {error}); give an importable"
+                " module, installed or in the current folder, and an attribute of it"
             ) from error
 
 
@@ -147,7 +148,7 @@ def refuse_unmet(
     lacking: Mapping[str, str],
     error: type[CoveyError] = ScenarioError,
 ) -> None:
-    """Raise one sentence when a part needs something of `lacking`, which says for each need why it cannot be met."""
+    """Raise `error` if a part has a need in `lacking`, which maps unmet needs to the reason why."""
     for need in NEEDS:
         if need in needs and need in lacking:
             raise error(f"{key} is '{name}', which needs {NEEDS[need]}, but {lacking[need]}")
@@ -164,21 +165,21 @@ def is_reference(name: str) -> bool:
 
 
 def _offered(kind: str) -> dict[str, metadata.EntryPoint]:
-    """What installed packages offer of one kind, by name."""
+    """Entry points of one kind from installed packages, by name."""
     prefix = f"{kind}."
     return {name.removeprefix(prefix): entry for name, entry in _entries().items() if name.startswith(prefix)}
 
 
 @cache
 def _entries() -> dict[str, metadata.EntryPoint]:
-    """Everything that installed packages offer, looked up once: it takes milliseconds per installed package."""
+    """All entry points of the group, cached: the lookup takes milliseconds per installed package."""
     return {entry.name: entry for entry in metadata.entry_points(group=ENTRY_POINTS)}
 
 
 def find_modules_in(folder: Path) -> None:
-    """Let Python find modules of this folder too, here and in worker processes that are started later."""
+    """Add a folder to the import path of this process and of worker processes started later."""
     if str(folder) not in sys.path:
-        # Appended, so that no file there hides a module that is installed.
+        # Appended, so that no file there shadows an installed module.
         sys.path.append(str(folder))
 
 
@@ -207,7 +208,7 @@ POLICIES = Registry(
     protocol="covey.association.registry",
     error=PolicyError,
 )
-#: Names under which a trained policy can be asked for where one can be looked up or trained.
+#: Training algorithms, accepted as policy names where a trained policy can be looked up or trained.
 ALGORITHMS: Final = ("dpvd", "iql", "qmix")
 RULES = Registry(
     "identification",

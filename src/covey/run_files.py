@@ -1,12 +1,12 @@
-"""Names of the files in the folders of runs and trainings, for whoever looks for them without opening them."""
+"""File names in the folders of runs and trainings, in a module without dependencies."""
 
-#: Where an interrupted run, and an interrupted training, goes on.
+#: Checkpoints from which a run and a training are resumed.
 RUN_CHECKPOINT = "checkpoint.safetensors"
 TRAINING_CHECKPOINT = "training.safetensors"
-#: What a training gives: the policy, and a row per epoch.
+#: Outputs of a training: the policy, and one row of metrics per epoch.
 POLICY = "policy.safetensors"
 METRICS = "metrics.csv"
-#: What others may watch of work that goes on.
+#: Progress of a running job.
 PROGRESS = "progress.jsonl"
-#: How a run with real devices is played; a run without it was simulated.
+#: Settings of a run on real devices; simulated runs have no such file.
 DEPLOYMENT = "deploy.json"

@@ -75,7 +75,7 @@ def test_loaders_and_partitions_by_reference(tmp_path, monkeypatch, dataset_of, 
     scenario = scenario_of(tasks=2, partition="own_data:halves", **given)
     assert source_of("own_data:loader").about == "Noise."
     assert partition(load_dataset(scenario.data, tasks=2), scenario, 0).users == 12
-    with pytest.raises(DataError, match="tells 2 groups apart"):
+    with pytest.raises(DataError, match="supports at most 2 groups"):
         load_dataset(scenario.data, tasks=3)
     with pytest.raises(DataError, match=r"returned int, not a covey.UserData"):
         partition(own_data.dataset, scenario_of(tasks=2, partition="own_data:wrong", **given), 0)

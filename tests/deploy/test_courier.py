@@ -91,7 +91,7 @@ def test_missing_strange_and_double_users_are_named() -> None:
         courier({70: 0})[1].roll_call(0.5)
     with pytest.raises(DeployError, match="says that it is user 7"):
         courier({70: 0, 71: 7})[1].roll_call(0.5)
-    with pytest.raises(DeployError, match="user 0 is there twice"):
+    with pytest.raises(DeployError, match="user 0 is connected twice"):
         courier({70: 0, 71: 0})[1].roll_call(0.5)
 
 

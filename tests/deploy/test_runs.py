@@ -118,7 +118,7 @@ def test_a_submission_that_is_interrupted_while_it_begins_is_void(
         ("start.json", "[]", "is missing or damaged"),
         ("start.json", "{}", "is missing or damaged"),
         ("start.json", None, "is missing or damaged"),
-        ("incidents.csv", "round,user\nx,1\n", "delete it to go on"),
+        ("incidents.csv", "round,user\nx,1\n", "delete it to resume"),
     ],
 )
 def test_damaged_files_of_a_run_get_a_sentence(tmp_path: Path, name: str, content: str | None, words: str) -> None:

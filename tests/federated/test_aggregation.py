@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from covey.federated import aggregate_models
-from covey.federated.aggregation.mean import _PIECE
+from covey.federated.aggregation.mean import _CHUNK
 
 
 def case(seed: int, n: int = 9, weights: int = 7) -> tuple[np.ndarray, ...]:
@@ -33,9 +33,9 @@ def test_two_stages_equal_one_weighted_mean(seed: int) -> None:
 
 
 def test_models_are_averaged_in_pieces_as_they_would_be_whole() -> None:
-    uploads, task, station, samples, models = case(1, weights=2 * _PIECE + 3)
+    uploads, task, station, samples, models = case(1, weights=2 * _CHUNK + 3)
     new = aggregate_models(uploads, task, station, samples, models, 3)
-    for part in (slice(0, _PIECE), slice(_PIECE, 2 * _PIECE), slice(2 * _PIECE, None)):
+    for part in (slice(0, _CHUNK), slice(_CHUNK, 2 * _CHUNK), slice(2 * _CHUNK, None)):
         alone = aggregate_models(uploads[:, part], task, station, samples, models[:, part], 3)
         assert np.array_equal(new[:, part], alone)
 

@@ -81,7 +81,7 @@ def test_a_worker_that_is_killed_is_replaced(pool: Pool, tmp_path: Path) -> None
 
 
 def test_work_that_kills_every_worker_is_one_sentence(pool: Pool) -> None:
-    with pytest.raises(CoveyError, match=r"lost a piece of work for good \(WorkerCrashedError, begun 4 times\)"):
+    with pytest.raises(CoveyError, match=r"a job failed on the cluster \(WorkerCrashedError, after 4 attempts\)"):
         one(pool, die)
 
 

@@ -105,7 +105,7 @@ def test_work_that_kills_every_process_is_one_sentence() -> None:
     def ask(pool: Pool) -> None:
         list(results(pool, in_order([("bad", die, ())])))
 
-    sentence = r"ended before its time, 4 times.*give the same command again"
+    sentence = r"a worker process died, 4 times.*run the same command again"
     with pytest.raises(CoveyError, match=sentence), open_pool(1) as pool:
         ask(pool)
 

@@ -175,3 +175,15 @@ def test_a_place_that_cannot_be_written_to_is_one_sentence(tmp_path: Path) -> No
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="cannot"):
         Store(tmp_path / "file" / "cells.jsonl").keep(Toy(1), {})
+
+
+def test_a_replaced_file_with_the_same_inode_and_size_is_read_anew(path: Path) -> None:
+    store = Store(path)
+    store.keep(Toy(1), {"x": 1})
+    Store(path).keep(Toy(2), {"x": 2})
+    first, second = path.read_bytes().splitlines(keepends=True)
+    assert len(first) == len(second)
+    path.write_bytes(second + first)  # as if the sorted file had got the number of the old one
+    store.keep(Toy(3), {"x": 3})
+    store.tidy()
+    assert len(Store(path).records()) == 3

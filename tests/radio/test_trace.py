@@ -48,7 +48,7 @@ def test_gains_are_what_the_trace_says(tmp_path: Path) -> None:
         ("round,user,x_m\n", "it needs round,user,x_m,y_m or"),
         ("round,user,x_m,y_m\n1,0,1,1\n", "does not name user 1 in round 1"),
         ("round,user,x_m,y_m\n1,0,1,1\n1,0,2,2\n1,1,3,3\n", "names user 0 of round 1 twice"),
-        ("round,user,x_m,y_m\n1,0,here,1\n", "line 2 .* is no number"),
+        ("round,user,x_m,y_m\n1,0,here,1\n", "line 2 .* is not a number"),
         ("round,user,x_m,y_m\n0,0,1,1\n", "out of range"),
         ("round,user,x_m,y_m\n1,7,1,1\n", "users are 0 to 1"),
         ("round,user,x_m,y_m\n1,0,inf,1\n", "not finite"),

@@ -52,7 +52,7 @@ def test_changed_messages_are_refused_at_every_byte() -> None:
     for at in range(len(sealed)):
         changed = bytearray(sealed)
         changed[at] ^= 0x80
-        with pytest.raises(TamperedError, match="changed on its way"):
+        with pytest.raises(TamperedError, match="modified in transit"):
             unseal(key, bytes(changed), b"context")
     with pytest.raises(TamperedError, match="another purpose"):
         unseal(key, sealed, b"other context")

@@ -1,1 +1,1 @@
-"""Learning who serves whom: one learner, three mixers, and the policies it makes."""
+"""Multi-agent reinforcement learning of the association: one learner, three mixers, trained policies."""

@@ -1,4 +1,4 @@
-"""The admission guard: pairs of station and user are admitted by utility while the plan stays valid."""
+"""The admission guard: admits pairs of station and user greedily by utility while the plan stays valid."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def admit(first: Utilities, further: Utilities, observation: Observation) -> NDA
 
     Pairs with positive utility are admitted from the highest down, each only if all links stay above the rate floor
     and all broadcasts fit: one user of every task by the utility of being its `first`, then others by that of being a
-    `further` one. Users that the uplink would then leave out are dropped, so nobody violates a rule.
+    `further` one. Users that the uplink would then leave out are dropped, so there are no violations.
     """
     gains = observation.gains
-    # Serving a user is worth the same at any station; at its strongest one it disturbs the others least.
+    # The gain of serving a user is the same at any station; at its strongest one it interferes least.
     share = np.swapaxes(gains / np.maximum(gains.sum(axis=-1, keepdims=True), 1e-300), -1, -2)
     first, further = (np.where(part > 0, part * (1.0 + _STRONGEST * share), part) for part in (first, further))
     selected = observation.uplink.fill(observation, further, minimum=0.0, first=first)

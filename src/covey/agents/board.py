@@ -12,9 +12,9 @@ from covey.extras import require_extra
 
 
 class Board:
-    """Writes every epoch's numbers to FOLDER/tensorboard; a context manager.
+    """Writes the metrics of every epoch to FOLDER/tensorboard; a context manager.
 
-    Without TensorBoard nothing is written, and `missing` says in one sentence how to get it.
+    Without TensorBoard nothing is written, and `missing` says how to install it.
     """
 
     def __init__(self, folder: Path, epoch: int) -> None:
@@ -28,10 +28,10 @@ class Board:
         except MissingExtraError as error:
             self.missing = str(error)
             return self
-        # Imported here: the log writer takes a second to load, and only trainings need it.
+        # Imported here: the log writer takes a second to import, and only trainings need it.
         from torch.utils.tensorboard import SummaryWriter
 
-        # Epochs after the resumed one are hidden: they will be written again.
+        # Purges the epochs after the resumed one: they will be written again.
         self._writer = SummaryWriter(str(self._folder), purge_step=self._epoch + 1)
         return self
 

@@ -1,4 +1,4 @@
-"""Trying other selections than the best known one."""
+"""Exploration: epsilon-greedy selections and noisy utilities."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-#: Share of explored choices that change the best selection instead of drawing a new one.
+#: Share of exploratory selections that perturb the greedy one instead of being drawn at random.
 _FLIP_SHARE = 0.75
-#: Utilities are of order one; this share of that, times epsilon, is added at random.
+#: Standard deviation of the noise on utilities, which are of order one, at epsilon = 1.
 _DISTURBANCE = 0.5
-#: Range of the mean of random utilities: from a few users in a plan to as many as fit.
+#: Range of the mean of random utilities: from plans with few users to full ones.
 _MEANS = (-2.0, 1.0)
 
 
@@ -21,8 +21,8 @@ def explore(
 ) -> Bools:
     """Selections (N, B, U) of which a share `epsilon` is replaced; choosable: (N, B, U) users that may be tried.
 
-    A replaced selection differs from the best by one or two users (with `flip`, three times of four), or is a random
-    subset of random size. None exceeds `blocks` users.
+    A replaced selection differs from the greedy one by one or two users (with `flip`, in three of four cases), or is a
+    random subset of random size. None exceeds `blocks` users.
     """
     shape = selected.shape[:2]
     tried = rng.random(shape) < epsilon
@@ -37,7 +37,7 @@ def explore(
 
 
 def explore_utilities(lead: Floats, further: Floats, epsilon: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Utilities (n, B, U) for the guard, disturbed; a share `epsilon` of the networks gets random ones instead.
+    """Noisy utilities (n, B, U) for the guard; a share `epsilon` of the networks gets random ones instead.
 
     Random utilities have a random mean, so that plans of all sizes are tried.
     """

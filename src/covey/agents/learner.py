@@ -1,6 +1,6 @@
 """The learner: value networks of all stations, trained together through a mixer.
 
-IQL, DPVD and QMIX are this one class with three mixers; everything else is equal.
+IQL, DPVD and QMIX are this one class with three mixers; everything else is the same.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from covey.seeding import generator
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
-#: Largest norm of a gradient step's gradient.
+#: Clipping norm of a gradient step.
 _MAX_NORM = 10.0
 
 
 def parts_of(settings: LearnerSettings) -> int:
-    """Parts of a value: gain alone, violations alone and gain behind the guard; or everything in one."""
+    """Number of parts of a value: gain alone, violations alone and gain behind the guard; or all in one."""
     return 3 if settings.split else 1
 
 
 def build_head(settings: LearnerSettings, limits: NetworkLimits) -> nn.Module:
-    """The value network that the settings name, for a network of these limits; its weights are not yet drawn."""
+    """The value network of the settings, for a network of these limits; its weights are not initialised."""
     inputs = len(feature_names(settings.features, limits.tasks))
     parts = parts_of(settings)
     if settings.head == "additive":
@@ -56,7 +56,7 @@ def build_head(settings: LearnerSettings, limits: NetworkLimits) -> nn.Module:
 
 
 def choosable(observation: Observation, settings: LearnerSettings) -> Bools:
-    """(..., B, U): whom each station may choose when it decides alone."""
+    """(..., B, U): the users that each station may select when it decides alone."""
     if settings.mask == "owned":
         return observation.owned
     if settings.mask == "able":
@@ -66,14 +66,14 @@ def choosable(observation: Observation, settings: LearnerSettings) -> Bools:
 
 @dataclass
 class Moments:
-    """Running mean and spread of a stream of numbers."""
+    """Running mean and variance of a stream of numbers (Welford)."""
 
     count: float = 0.0
     mean: float = 0.0
     squares: float = 0.0
 
     def add(self, values: Floats) -> None:
-        """Take in more numbers."""
+        """Update with more numbers."""
         count, mean = float(values.size), float(values.mean())
         delta, total = mean - self.mean, self.count + count
         self.squares += float(((values - mean) ** 2).sum()) + delta**2 * self.count * count / total
@@ -88,7 +88,7 @@ class Moments:
 
 @dataclass
 class Learner:
-    """Value networks, their slow copy and the optimiser. `act` chooses, `rows` makes transitions, `update` learns."""
+    """Value networks, target network and optimiser. `act` selects, `rows` makes transitions, `update` learns."""
 
     limits: NetworkLimits
     settings: LearnerSettings
@@ -115,7 +115,7 @@ class Learner:
 
     @property
     def head(self) -> Head:
-        """The network that decides: the target, which follows the learning one slowly and so does not flicker."""
+        """The network that acts: the target network, whose slow updates keep the policy stable."""
         return self._head(self.target)
 
     def act(
@@ -128,10 +128,10 @@ class Learner:
         guarded: int,
         rng: np.random.Generator,
     ) -> tuple[Bools, Bools]:
-        """Selections (N, B, U): the best known of `choosable` users, explored with probability `epsilon`.
+        """Epsilon-greedy selections (N, B, U) of `choosable` users.
 
         The first `guarded` networks pass the admission guard, which admits any of the `eligible`; the second array
-        tells who of them came first in its task.
+        marks the first user of each task among them.
         """
         with torch.no_grad():
             inputs = torch.from_numpy(features)
@@ -149,14 +149,14 @@ class Learner:
         return selected, first
 
     def rows(self, rewards: Rewards, next_cost: Floats, round: int, marginal: Floats | None = None) -> Arrays:
-        """What the networks learn from: team (N,) and station (N, B) rewards without penalty, and violations.
+        """The reward columns of transitions: team (N,) and station (N, B) rewards without penalty, and violations.
 
-        next_cost: (N,) cost before the next round, when users have announced their tasks anew; marginal: (N, U) what
-        each user was worth, where that is learned from.
+        next_cost: (N,) cost before the next round, after users have announced their tasks again; marginal: (N, U)
+        marginal gains of the users, where they are learned from.
         """
         if self.settings.shaping:
-            # Loss saved in this round and kept in all rounds left. The potential -(rounds left) x cost, added and
-            # taken away, sums to the same for every policy over an episode, so that it changes no ranking.
+            # Loss saved in this round and in all rounds left: potential-based shaping with -(rounds left) x cost,
+            # whose sum over an episode is the same for every policy, so that it does not change their ranking.
             left = self.limits.rounds - round - 1
             saved = rewards.cost_before - rewards.cost + left * (rewards.cost_before - next_cost)
             team = saved - rewards.leakage_cost
@@ -179,7 +179,7 @@ class Learner:
         }
 
     def update(self, batch: Arrays, learning_rate: float) -> float:
-        """One gradient step on a batch of transitions; the loss before it."""
+        """One gradient step on a batch of transitions; returns the loss before it."""
         self.optimiser.param_groups[0]["lr"] = learning_rate
         tensors = {name: torch.from_numpy(np.ascontiguousarray(array)) for name, array in batch.items()}
         loss = self._loss(tensors)
@@ -194,7 +194,7 @@ class Learner:
         return float(loss.detach())
 
     def _loss(self, tensors: dict[str, Tensor]) -> Tensor:
-        """Squared errors of the values, each part where it applies."""
+        """Mean squared TD error, each part of the value where it applies."""
         if "marginal" in tensors:
             return self._marginal_loss(tensors)
         values = self._head(self.network).value(tensors["features"], tensors["selected"], tensors["first"])
@@ -204,14 +204,14 @@ class Learner:
         violation = error[..., VIOLATION]
         if self.settings.charge == "station":
             violation = (values[..., VIOLATION] - self._charged(tensors)) ** 2
-        # What is behind the guard says nothing about deciding alone, and the other way round.
+        # Guarded transitions carry no information about deciding alone, and vice versa.
         alone = tensors["alone"][:, None].float()
         return _mean(error[..., ALONE], alone) + _mean(violation, alone) + _mean(error[..., GUARDED], 1.0 - alone)
 
     def _marginal_loss(self, tensors: dict[str, Tensor]) -> Tensor:
-        """Squared errors of every eligible user's gain against what serving it was worth, and of violations.
+        """Mean squared errors of every eligible user's gain against its marginal gain, and of violations.
 
-        Alone, a user's gain does not know of others; behind the guard, the first of a task has one of its own.
+        Alone, a user's gain does not depend on others; behind the guard, the first user of a task has a separate gain.
         """
         head = cast(AdditiveHead, self._head(self.network))
         values, base = head(tensors["features"])
@@ -227,7 +227,7 @@ class Learner:
         )
 
     def _follow(self) -> None:
-        """Move the target a little towards the learning network."""
+        """Soft update of the target network."""
         rate = self.settings.target_rate
         with torch.no_grad():
             for old, new in zip(self.target.parameters(), self.network.parameters(), strict=True):
@@ -245,7 +245,7 @@ class Learner:
     def _targets(self, tensors: dict[str, Tensor]) -> Tensor:
         """Like `_mix`: reward plus discounted value of the next state, Eq. (34).
 
-        Terminal states have no next value, and there is a discount (errata E36).
+        Terminal states do not bootstrap, and there is a discount (errata E36).
         """
         rewards = self._scaled(tensors).float()
         if self.settings.discount == 0.0:
@@ -260,10 +260,10 @@ class Learner:
         return rewards + self.settings.discount * value * (~tensors["done"]).float()[:, None, None]
 
     def _scaled(self, tensors: dict[str, Tensor]) -> Tensor:
-        """The reward as the network sees it, (N, 1 or B, C) (errata E39).
+        """The scaled reward, (N, 1 or B, C) (errata E39).
 
-        Split, gains are the normalised rest and violations the square root of the penalty in units: the number of
-        violating users for the progressive penalty, which stations add up.
+        With `split`, gains are the normalised reward without penalty and violations the square root of the penalty in
+        units: for the progressive penalty, the number of violating users, which is additive over stations.
         """
         local = self._local
         rest = tensors["own"] if local else tensors["team"].unsqueeze(-1)
@@ -285,12 +285,12 @@ class Learner:
         return self.settings.mixer == "none" and self.settings.iql_reward == "local"
 
     def _price(self) -> float:
-        """What one violating user costs, in the network's units of reward."""
+        """Price of one violating user, in the network's units of reward."""
         moments = self.own if self._local else self.team
         return self.settings.penalty_weight * self.penalty_unit / moments.std
 
 
 def _mean(errors: Tensor, where: Tensor) -> Tensor:
-    """Mean of errors over the places, or rows, that count; 0 when there is none."""
+    """Mean of errors over the elements, or rows, where the mask is set; 0 when there is none."""
     weights = where.float().expand_as(errors)
     return (errors * weights).sum() / weights.sum().clamp_min(1.0)

@@ -27,7 +27,7 @@ _RUNS = 12
 
 
 def policy_path(algorithm: str, scenario: Scenario) -> Path:
-    """Where a policy trained on demand for this scenario is kept."""
+    """Where a policy trained on demand for this scenario is stored."""
     values = scenario.model_dump(mode="json", exclude={"name", "description"})
     key = hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
     return data_root() / "policies" / f"{algorithm}-{key}.safetensors"
@@ -45,9 +45,9 @@ def find_policy(algorithm: str, scenario: Scenario) -> LearnedPolicy:
 
 
 def learned_policy(name: str | Path, scenario: Scenario | str, *, way: Way = "guarded") -> LearnedPolicy:
-    """A trained policy for a scenario: of a file, or by algorithm (`dpvd`, ...) shipped or trained here before.
+    """A trained policy for a scenario: from a file, or by algorithm (`dpvd`, ...), shipped or trained on this machine.
 
-    way: `guarded` (stations exchange a few hundred bytes, nobody violates a rule) or `alone` (nothing is exchanged).
+    way: `guarded` (stations exchange a few hundred bytes, no violations) or `alone` (nothing is exchanged).
     """
     chosen = scenario if isinstance(scenario, Scenario) else load_scenario(scenario)
     if str(name) in ALGORITHMS:
@@ -56,12 +56,12 @@ def learned_policy(name: str | Path, scenario: Scenario | str, *, way: Way = "gu
 
 
 def is_learned(name: str) -> bool:
-    """Whether a name means a trained policy: an algorithm, or a policy file."""
+    """Whether a name refers to a trained policy: an algorithm, or a policy file."""
     return name in ALGORITHMS or name.endswith(".safetensors")
 
 
 def policies_named(name: str, scenario: Scenario) -> dict[str, Policy]:
-    """What a name stands for in a comparison: a trained policy alone and guarded, or one of the registered ones."""
+    """The policies of a name in a comparison: a trained policy alone and guarded, or a registered one."""
     if not is_learned(name):
         POLICIES.check(name, also=ALGORITHMS)
         return {name: get_policy(name)}
@@ -73,7 +73,7 @@ def policies_named(name: str, scenario: Scenario) -> dict[str, Policy]:
 def policy_or_train(
     algorithm: str, scenario: Scenario, on_epoch: Callable[[dict[str, Any], int], None] | None = None
 ) -> LearnedPolicy:
-    """The policy of this algorithm for this scenario; trained now, on the surrogate, and kept when there is none.
+    """The policy of this algorithm for this scenario; if there is none, it is trained on the surrogate and stored.
 
     `on_epoch(row, epochs)` is called after every epoch. A scenario without calibration is calibrated first.
     """

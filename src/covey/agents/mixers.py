@@ -1,4 +1,4 @@
-"""From the stations' values to the team's: none (independent), sum (value decomposition), or a monotone network."""
+"""Mixers of stations' values into the team value: none (IQL), sum (value decomposition), or monotone (QMIX)."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Sum(nn.Module):
 
 
 class MonotoneNetwork(nn.Module):
-    """A network whose weights come from the state and are never negative, as in QMIX: (N, B) in, (N, 1) out.
+    """A mixing network with non-negative weights from a hypernetwork of the state, as in QMIX: (N, B) in, (N, 1) out.
 
-    The team's value can only grow when a station's value grows, so every station's best choice is also the team's.
+    The team's value is monotone in each station's value, so the stations' greedy actions are also the team's.
     """
 
     def __init__(self, stations: int, state_size: int, width: int = 32, hidden: int = 64) -> None:
@@ -51,7 +51,7 @@ class MonotoneNetwork(nn.Module):
 
 
 def build_mixer(name: MixerName, stations: int, state_size: int) -> nn.Module:
-    """The mixer of this name for so many stations."""
+    """The mixer of this name."""
     if name == "none":
         return Independent()
     if name == "sum":

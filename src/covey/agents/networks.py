@@ -1,11 +1,11 @@
 """Value networks: one value per user (`AdditiveHead`) or one per subset of users (`SubsetHead`).
 
-Both answer the same questions about N networks of B stations: what is a selection worth, which selection is best,
-and how much does each user add to it. Features are (N, B, U, F), selections (N, B, U).
+Both give, for N networks of B stations, the value of a selection, the greedy selection, and the utility of each user.
+Features are (N, B, U, F), selections (N, B, U).
 
-Values have C parts: what a selection gains when stations decide alone, how much it then violates, and what it gains
-behind the guard, where the additive head tells the first user of a task from those that join it. `price` says how much
-gain a violation costs, `caution` how much a further user must gain to be wanted. With C = 1 one value holds all.
+Values have C parts: the gain of a selection when stations decide alone, its violations then, and its gain behind the
+guard, where the additive head distinguishes the first user of a task from further ones. `price` is the cost of a
+violation in units of gain, `caution` the minimal gain of a further user. With C = 1 one value includes all of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ALONE, VIOLATION, GUARDED, FIRST = range(4)
 
 
 class Head(Protocol):
-    """What a learner needs of a value network."""
+    """Interface of a value network."""
 
     price: Tensor
     caution: Tensor
@@ -35,17 +35,17 @@ class Head(Protocol):
         ...
 
     def best(self, features: Tensor, eligible: Tensor) -> Tensor:
-        """(N, B, U) bool: each station's selection of highest value, of eligible users and at most R."""
+        """(N, B, U) bool: each station's selection of highest value, among eligible users and of at most R."""
         ...
 
     def utilities(self, features: Tensor, eligible: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, B, U) twice: what serving each user gains behind the guard as the first of its task, and as a further
-        one; -inf where that is never wanted."""
+        """(N, B, U) twice: the gain of serving each user behind the guard as the first of its task, and as a further
+        one; -inf excludes the user."""
         ...
 
 
 def initialise(module: nn.Module, rng: np.random.Generator) -> None:
-    """Draw all weights from `rng`: uniform in +-1/sqrt(inputs), as layers start by default."""
+    """Draw all weights from `rng`: uniform in +-1/sqrt(inputs), PyTorch's default."""
     for name, parameter in module.named_parameters():
         bound = 1.0 / math.sqrt(parameter.shape[-2] if name.endswith("stack") else parameter.shape[-1])
         values = rng.uniform(-bound, bound, tuple(parameter.shape)).astype(np.float32)
@@ -53,15 +53,15 @@ def initialise(module: nn.Module, rng: np.random.Generator) -> None:
 
 
 def combine(parts: Tensor, price: Tensor) -> Tensor:
-    """What a selection is worth to stations that decide alone, from its parts (..., C)."""
+    """Value of a selection for stations that decide alone, from its parts (..., C)."""
     return parts[..., 0] if parts.shape[-1] == 1 else parts[..., 0] - price * parts[..., 1]
 
 
 class AdditiveHead(nn.Module):
-    """A value per user, shared over users and stations; a station's selection is worth its users' sum plus a base.
+    """A value per user, with weights shared by users and stations; a selection's value is its users' sum plus a base.
 
-    Each user is encoded alone; its value also sees the mean and the largest of all users' codes, so that the order
-    of users does not matter and any number of them can be scored. `base` is the value of selecting nobody.
+    Each user is encoded alone; its value also depends on the mean and maximum of all users' embeddings (a deep set),
+    so the head is permutation-equivariant and takes any number of users. `base` is the value of the empty selection.
     """
 
     price: Tensor
@@ -80,7 +80,7 @@ class AdditiveHead(nn.Module):
         self.base = nn.Sequential(nn.Linear(2 * hidden, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Values of users (N, B, U, C or C + 1) and of selecting nobody (N, B, ...)."""
+        """Values of users (N, B, U, C or C + 1) and of the empty selection (N, B, ...)."""
         code = self.encode(features)
         everyone = torch.cat([code.mean(dim=-2), code.amax(dim=-2)], dim=-1)
         mixed = functional.relu(self.score_user(code) + self.score_all(everyone).unsqueeze(-2))
@@ -92,7 +92,7 @@ class AdditiveHead(nn.Module):
         total = base + (values * selected.unsqueeze(-1)).sum(dim=-2)
         if self.parts == 1:
             return torch.as_tensor(total)
-        # The last part is what a first user gains beyond a further one.
+        # The last part is the extra gain of a first user over a further one.
         bonus = (values[..., FIRST] * first).sum(dim=-1)
         guarded = total[..., GUARDED] + bonus
         return torch.stack([total[..., ALONE], total[..., VIOLATION], guarded], dim=-1)
@@ -121,10 +121,10 @@ def top(utilities: Tensor, blocks: int) -> Tensor:
 
 
 class SubsetHead(nn.Module):
-    """A value per subset of at most R users, from an own network for every station, as in the paper.
+    """A value per subset of at most R users, from a separate network for every station, as in the paper.
 
-    With `dueling`, all subsets share a base value, so that subsets never tried do not look better than those tried.
-    Without `masked`, stations may choose users that they cannot serve, as in the paper.
+    With `dueling`, all subsets share a base value, so that untried subsets are not overestimated.
+    Without `masked`, stations may select users that they cannot serve, as in the paper.
     """
 
     price: Tensor
@@ -167,7 +167,7 @@ class SubsetHead(nn.Module):
         return torch.as_tensor(values.transpose(0, 1))
 
     def value(self, features: Tensor, selected: Tensor, first: Tensor) -> Tensor:
-        """(N, B, C): the value of each station's subset; it holds who comes first already."""
+        """(N, B, C): the value of each station's subset; `first` is not needed."""
         number = torch.from_numpy(subset_numbers(selected.numpy().astype(bool), self.blocks))
         index = number[..., None, None].expand(-1, -1, 1, self.parts)
         return torch.as_tensor(self(features).gather(-2, index).squeeze(-2))
@@ -178,9 +178,9 @@ class SubsetHead(nn.Module):
         return self.table[values.argmax(dim=-1)] > 0
 
     def utilities(self, features: Tensor, eligible: Tensor) -> tuple[Tensor, Tensor]:
-        """(N, B, U) twice the same: what the subset of highest gain loses without each of its users, else -inf.
+        """(N, B, U) twice the same: the loss of the subset of highest gain without each of its users, else -inf.
 
-        A user whose loss would not lower the gain still counts as wanted, with a utility just above 0.
+        A user without whom the gain does not fall keeps a utility just above 0.
         """
         values = self._allowed(self(features)[..., -1], eligible)
         selected = self.table[values.argmax(dim=-1)] > 0

@@ -1,4 +1,4 @@
-"""A trained policy: what it decides, and the file it is kept in."""
+"""A trained policy: inference, and its file format."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from covey.scenario.load import scenario_from_dict
 
 Way = Literal["alone", "guarded"]
 
-#: Format of policy files; raised when older files can no longer be read.
+#: Version of the policy file format; incremented when older files can no longer be read.
 FORMAT = 1
 
 
 class LearnedPolicy:
     """A policy for `covey.simulate` and the environments: `(Observation, generator) -> (B, U) bool`.
 
-    way: `alone`, every station takes its own best selection and nothing is exchanged; `guarded`, stations exchange
-    what they want and admit by gain while the plan stays valid. `exchanged` lists the bytes of every decision.
+    way: `alone`, every station takes its own greedy selection and nothing is exchanged; `guarded`, stations exchange
+    utilities and admit users by gain while the plan stays valid. `exchanged` lists the bytes of every decision.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LearnedPolicy:
         self._heads: dict[tuple[Way, int], nn.Module] = {}
 
     def with_way(self, way: Way) -> LearnedPolicy:
-        """The same policy deciding in another way."""
+        """The same policy in another decision mode."""
         return LearnedPolicy(
             self.settings, self.weights, self.scenario, way=way, trained_on=self.trained_on, origin=self.origin
         )
@@ -106,7 +106,7 @@ class LearnedPolicy:
 
 
 def load_policy(path: Path, scenario: Scenario | None = None, *, way: Way = "guarded") -> LearnedPolicy:
-    """The policy of a file, for a scenario (the one it was trained on by default); `PolicyError` if it does not fit."""
+    """Load a policy from a file, for a scenario (by default that of its training); `PolicyError` if it does not fit."""
     header, tensors = _read(path)
     try:
         settings = LearnerSettings.model_validate(header["settings"])
@@ -123,7 +123,7 @@ def load_policy(path: Path, scenario: Scenario | None = None, *, way: Way = "gua
 
 
 def check_fit(settings: LearnerSettings, trained_on: Scenario, scenario: Scenario, name: str) -> None:
-    """Raise `PolicyError` when a policy trained on one scenario cannot decide in another."""
+    """Raise `PolicyError` when a policy trained on one scenario cannot run in another."""
     check_tasks_are_known(scenario)
     then, now = trained_on.network, scenario.network
     problems = []

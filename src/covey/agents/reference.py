@@ -1,4 +1,4 @@
-"""The page of learner settings, generated from them: `python -m covey.agents.reference`."""
+"""Generates the page of learner settings: `python -m covey.agents.reference`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory of a learner: transitions in arrays, the oldest replaced first."""
+"""The replay buffer: transitions in ring-buffer arrays."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Largest memory of a replay; larger networks keep fewer transitions.
+#: Memory limit of a replay buffer; with larger networks it holds fewer transitions.
 MAX_BYTES = 256 * 2**20
 
 Arrays = dict[str, NDArray[Any]]
 
 
 class Replay:
-    """At most `capacity` transitions; every transition is one row of each array of `example`."""
+    """A ring buffer of at most `capacity` transitions; a transition is one row of each array of `example`."""
 
     def __init__(self, capacity: int, example: Arrays) -> None:
         row_bytes = sum(int(array[0].nbytes) for array in example.values())
@@ -36,12 +36,12 @@ class Replay:
         self.added += count
 
     def sample(self, count: int, rng: np.random.Generator) -> Arrays:
-        """`count` random rows; all rows, in order, when fewer are kept."""
+        """`count` rows drawn with replacement; all rows, in order, if there are no more."""
         if count >= len(self):
             return {name: array[: len(self)] for name, array in self.arrays.items()}
         chosen = rng.integers(len(self), size=count)
         return {name: array[chosen] for name, array in self.arrays.items()}
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Empty the buffer."""
         self.added = 0

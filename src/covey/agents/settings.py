@@ -1,4 +1,4 @@
-"""Everything that can be set about a learner, with one sentence each."""
+"""Settings of a learner, with a one-line description each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from covey.scenario.load import DEFAULT
 
 Algorithm = Literal["dpvd", "iql", "qmix"]
 
-#: The mixer that makes each algorithm.
+#: The mixer of each algorithm.
 MIXERS: dict[Algorithm, MixerName] = {"iql": "none", "dpvd": "sum", "qmix": "qmix"}
 
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
@@ -31,52 +31,55 @@ class LearnerSettings(BaseModel):
         "additive", description="`additive`: a value per user, any network size; `subset`: a value per subset of users."
     )
     penalty: Literal["progressive", "fixed"] = Field(
-        "progressive", description="Violations cost M^2 units, or 5 units as soon as there is one."
+        "progressive", description="M violating users cost M^2 units, or a fixed 5 units if M > 0."
     )
     features: Literal["full", "paper"] = Field(
-        "full", description="What a station knows of each user: everything it has, or tasks and distances only."
+        "full", description="Features of a user at a station: all that it knows, or tasks and distances only."
     )
     epochs: Count = Field(200, description="Epochs; in each, every network plays one episode.")
-    networks: Count = Field(32, description="Networks that are played side by side, each with a new layout per epoch.")
+    networks: Count = Field(32, description="Networks played in parallel, each with a new layout per epoch.")
     updates: Annotated[int, Field(ge=0)] = Field(30, description="Gradient steps per epoch.")
-    batch: Count = Field(96, description="Transitions in a gradient step.")
+    batch: Count = Field(96, description="Transitions per gradient step.")
     replay: Annotated[int, Field(ge=0)] = Field(
-        8192, description="Transitions kept; 0 learns from the epoch's own transitions only."
+        8192, description="Replay buffer size in transitions; 0 learns on-policy, from the last epoch only."
     )
-    learning_rate: Positive = Field(3e-3, description="Step size of Adam; falls linearly to a tenth.")
-    discount: Share = Field(0.0, description="Weight of the next state's value.")
+    learning_rate: Positive = Field(3e-3, description="Learning rate of Adam; decays linearly to a tenth.")
+    discount: Share = Field(0.0, description="Discount factor of the next state's value.")
     target_rate: Annotated[float, Field(gt=0.0, le=1.0)] = Field(
         0.01,
-        description="How fast the target network, which decides and values next states, follows; 1 is no target.",
+        description="Soft update rate of the target network, which acts and values next states; 1 is no target.",
     )
-    double: bool = Field(True, description="Choose the next action with the learning network, value it with the other.")
+    double: bool = Field(
+        True, description="Double Q-learning: the online network picks the next action, the target values it."
+    )
     hidden: Count = Field(64, description="Width of the hidden layers.")
-    dueling: bool = Field(True, description="Subset head: all subsets share a base value.")
+    dueling: bool = Field(True, description="Subset head: dueling network, all subsets share a base value.")
     mask: Literal["owned", "able", "none"] = Field(
         "owned",
         description=(
-            "Whom a station may choose alone: users of the tasks that are its own in this round (they take turns), of"
-            " all tasks it can run, or anybody, as in the paper."
+            "Action mask of a station that decides alone: users of the tasks that it owns in this round (stations take"
+            " turns), of all tasks it can run, or all users, as in the paper."
         ),
     )
-    epsilon_start: Share = Field(1.0, description="Share of explored choices at the start.")
-    epsilon_end: Share = Field(0.05, description="Share of explored choices in the end.")
-    epsilon_share: Positive = Field(0.3, description="Share of all epochs over which exploration falls.")
+    epsilon_start: Share = Field(1.0, description="Initial share of exploratory actions.")
+    epsilon_end: Share = Field(0.05, description="Final share of exploratory actions.")
+    epsilon_share: Positive = Field(0.3, description="Share of all epochs over which exploration decays.")
     exploration: Literal["flip", "uniform"] = Field(
-        "flip", description="Explore by changing one or two users of the best choice, or by a random subset."
+        "flip", description="Explore by flipping one or two users of the greedy action, or by a random subset."
     )
     guarded_share: Share = Field(
-        0.5, description="Share of networks whose choices pass the admission guard while training."
+        0.5, description="Share of networks whose actions pass the admission guard during training."
     )
     shaping: bool = Field(
-        True, description="Learn from what the round improved for all rounds left, instead of the reward itself."
+        True, description="Reward shaping: learn from the improvement over all rounds left, not from the reward itself."
     )
-    split: bool = Field(True, description="Learn gains and violations apart, so that the guard can rank by gains.")
+    split: bool = Field(True, description="Learn gains and violations separately, so that the guard can rank by gains.")
     credit: Literal["marginal", "team"] | None = Field(
         None,
         description=(
-            "Gains are learned from what each single user was worth, which the surrogate tells (`marginal`; additive"
-            " head only), or from the team's reward alone (`team`). By default marginal for dpvd where possible."
+            "Credit assignment: gains are learned from each user's marginal gain, which the surrogate provides"
+            " (`marginal`; additive head only), or from the team's reward (`team`). Default: marginal for dpvd where"
+            " possible."
         ),
     )
     charge: Literal["station", "team"] = Field(
@@ -89,16 +92,16 @@ class LearnerSettings(BaseModel):
             " log(1 + penalty in units) against the normalised rest of the reward."
         ),
     )
-    raw_reward: bool = Field(False, description="Learn from the reward as it is, without normalising or compressing.")
+    raw_reward: bool = Field(False, description="Learn from the raw reward, without normalising or compressing it.")
     iql_reward: Literal["shared", "local"] = Field(
-        "shared", description="What independent stations learn from: the team's reward, or their own share of it."
+        "shared", description="Reward of independent stations: the team's, or their own share of it."
     )
-    validate_every: Count = Field(20, description="Epochs between validations on layouts of their own.")
-    validation: Count = Field(128, description="Layouts of a validation.")
+    validate_every: Count = Field(20, description="Epochs between validations, which use separate layouts.")
+    validation: Count = Field(128, description="Number of validation layouts.")
 
     @property
     def marginal(self) -> bool:
-        """Whether gains are learned from single users' worth, where the rounds tell it."""
+        """Whether gains are learned from users' marginal gains, where the rounds provide them."""
         if self.credit is None:
             return self.algorithm == "dpvd" and self._can_be_marginal
         return self.credit == "marginal"
@@ -129,7 +132,7 @@ class LearnerSettings(BaseModel):
         return self
 
 
-#: The paper's own loop: its state, one on-policy update per epoch, no target network, no scaling, no mask.
+#: The paper's own training loop: its state, one on-policy update per epoch, no target network, scaling or mask.
 LITERAL: dict[str, object] = {
     "head": "subset",
     "features": "paper",

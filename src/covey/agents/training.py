@@ -1,4 +1,4 @@
-"""Training a policy: episodes on ever new layouts, gradient steps, validation, and a record of every epoch."""
+"""Training loop of a policy: episodes on new layouts, gradient steps, validation, and metrics of every epoch."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from covey.network import Observation
 from covey.scenario import Scenario
 from covey.seeding import generator
 
-#: Training and validation draw layouts from seeds beyond these; every other seed is held out.
+#: First layout seeds of training and validation; all smaller seeds are held out.
 TRAINING_SEEDS, VALIDATION_SEEDS = 2**40, 2**39
-#: How a trained policy can decide: every station by itself, or through the admission guard.
+#: Decision modes of a trained policy: every station by itself, or through the admission guard.
 WAYS = ("alone", "guarded")
-#: Tried at every validation: multiples of the price of a violation, and gains that a further user must promise.
+#: Grid of every validation: multiples of the price of a violation, and minimal gains of a further user.
 TRIED: dict[str, tuple[float, ...]] = {"alone": (0.3, 1.0, 3.0), "guarded": (0.0, 0.3, 1.0, 1e9)}
 
 
@@ -53,10 +53,9 @@ class Episode:
 
 
 class Trainer:
-    """A training that can be advanced epoch by epoch, saved and continued.
+    """A training that runs epoch by epoch and can be saved and resumed.
 
-    `rows` holds one dictionary per finished epoch, `best` the weights of the best validation so far, for each way of
-    deciding.
+    `rows` holds one dictionary per finished epoch, `best` the weights of the best validation so far, by decision mode.
     """
 
     def __init__(
@@ -78,12 +77,12 @@ class Trainer:
         limits = self.rounds.limits
         state_size = limits.users * (limits.tasks + limits.stations) + 1
         self.learner = Learner(limits, settings, seed, state_size, scenario.reward.penalty)
-        #: Tells what every user was worth in the last round, where that is learned from and the rounds know it.
-        self._tells_worth = self.rounds.marginal_gains if _knows_worth(self.rounds) and settings.marginal else None
+        #: Returns the marginal gains of the last round, where they are learned from and the rounds provide them.
+        self._marginal_gains = self.rounds.marginal_gains if _has_gains(self.rounds) and settings.marginal else None
         self.replay: Replay | None = None
         self.epoch = 0
         self.rows: list[dict[str, Any]] = []
-        #: By way of deciding, alone and guarded: the best validation reward and the weights that earned it.
+        #: By decision mode, alone and guarded: the best validation reward and its weights.
         self.best_score = dict.fromkeys(WAYS, -np.inf)
         self.best: dict[str, dict[str, torch.Tensor]] = {}
 
@@ -94,13 +93,13 @@ class Trainer:
 
     @property
     def epsilon(self) -> float:
-        """Share of explored choices in the current epoch."""
+        """Share of exploratory actions in the current epoch."""
         settings = self.settings
         share = min(1.0, self.epoch / max(settings.epsilon_share * settings.epochs, 1.0))
         return settings.epsilon_start + share * (settings.epsilon_end - settings.epsilon_start)
 
     def run_epoch(self) -> dict[str, Any]:
-        """Play one episode in every network and learn from it; the epoch's row."""
+        """Play one episode in every network and learn from it; returns the epoch's metrics."""
         settings = self.settings
         epsilon = self.epsilon
         rng = generator(self.seed, "exploration", round=self.epoch)
@@ -153,12 +152,12 @@ class Trainer:
             }
             if settings.discount > 0.0:
                 part |= {f"next_{name}": array for name, array in following.items()}
-            if self._tells_worth is not None:
-                part["marginal"], part["sole"] = self._tells_worth(self.scenario.reward)
+            if self._marginal_gains is not None:
+                part["marginal"], part["sole"] = self._marginal_gains(self.scenario.reward)
             parts.append(part)
             seen = following
         for index, gained in enumerate(earned):
-            # What the next round starts from; after the last, what this one ended with.
+            # The cost before the next round; after the last round, the cost after it.
             cost = earned[index + 1].cost_before if index + 1 < len(earned) else gained.cost
             parts[index] |= self.learner.rows(gained, cost, index, parts[index].get("marginal"))
         return totals.episode(rounds.limits.rounds), {
@@ -182,11 +181,11 @@ class Trainer:
         return float(np.mean(losses)) if losses else float("nan")
 
     def _validate(self) -> dict[str, float]:
-        """Reward on validation layouts in both ways of deciding, with the best of a few prices and cautions.
+        """Reward on validation layouts in both decision modes, with the best of a few prices and cautions.
 
-        Estimated gains are noisy, and taking whatever looks positive takes what only looks so: how much a further user
-        must promise, and how dear a violation is reckoned, is chosen where it shows. Judged by the reward with the
-        progressive penalty, whatever was learned from.
+        Estimated gains are noisy, and selecting every positive estimate also selects overestimated ones: the minimal
+        gain of a further user and the price of a violation are tuned here. The criterion is the reward with the
+        progressive penalty, whatever reward was learned from.
         """
         row: dict[str, float] = {}
         module = copy.deepcopy(self.learner.target["head"])
@@ -211,18 +210,18 @@ class Trainer:
         return evaluate_head(head, self.settings, self.validation, self.scenario, seeds, guarded=guarded)
 
 
-def _knows_worth(rounds: Rounds) -> TypeGuard[SurrogateRounds]:
+def _has_gains(rounds: Rounds) -> TypeGuard[SurrogateRounds]:
     return isinstance(rounds, SurrogateRounds)
 
 
-#: Columns that only epochs with a validation fill.
+#: Columns that are filled only in epochs with a validation.
 VALIDATION_COLUMNS = ("alone_reward", "alone_violators", "guarded_reward", "guarded_violators")
 
 
 def evaluate_head(
     head: Head, settings: LearnerSettings, rounds: Rounds, scenario: Scenario, seeds: Sequence[int], *, guarded: bool
 ) -> Episode:
-    """One episode without exploration in every network."""
+    """Play one episode without exploration in every network."""
     observation = rounds.reset(seeds)
     totals = _Totals(len(seeds))
     while not rounds.done:

@@ -1,4 +1,4 @@
-"""The folder of a training: a checkpoint that continues exactly, the metrics, and the trained policy."""
+"""The folder of a training: a checkpoint for bit-exact resume, the metrics, and the trained policy."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ METRICS = run_files.METRICS
 
 
 def save_training(trainer: Trainer, folder: Path) -> None:
-    """Save everything needed to continue, in one file that replaces the last one at once, and the metrics so far."""
+    """Save a checkpoint, atomically replacing the last one, and the metrics so far."""
     learner = trainer.learner
     tensors: dict[str, Tensor] = {}
     for part, module in (("network", learner.network), ("target", learner.target)):
@@ -70,19 +70,19 @@ def _identity(trainer: Trainer) -> dict[str, Any]:
 
 
 def calibration_digest(calibration: Calibration | None) -> str | None:
-    """What tells the constants of a surrogate from others; none for real rounds."""
+    """A digest of the constants of a surrogate; None for real rounds."""
     if calibration is None:
         return None
     return hashlib.sha256(json.dumps(calibration.constants.to_dict(), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def read_training_header(folder: Path) -> dict[str, Any]:
-    """What a training's checkpoint says about it: what it started from, and its epoch."""
+    """The header of a training's checkpoint: its inputs and its epoch."""
     return read_checkpoint_header(folder, CHECKPOINT)
 
 
 def restore_training(trainer: Trainer, folder: Path) -> None:
-    """Put a fresh trainer of the same scenario, settings and seed where the saved training stopped."""
+    """Restore the checkpoint of `folder` into a fresh trainer of the same scenario, settings and seed."""
     header = read_training_header(folder)
     for key, value in _identity(trainer).items():
         if header.get(key) != value:
@@ -125,14 +125,14 @@ def write_metrics(trainer: Trainer, folder: Path) -> None:
 
 
 def write_inputs(trainer: Trainer, folder: Path) -> None:
-    """Write what the training starts from: scenario.toml and learner.json."""
+    """Write the inputs of the training: scenario.toml and learner.json."""
     write_atomically(folder / "scenario.toml", dump_scenario(trainer.scenario).encode())
     text = json.dumps(trainer.settings.model_dump(mode="json"), indent=2) + "\n"
     write_atomically(folder / "learner.json", text.encode())
 
 
 def trained_policy(trainer: Trainer) -> LearnedPolicy:
-    """The policy of the best validations so far; of the present weights where none was made."""
+    """The policy of the best validations so far; of the current weights if there was none."""
     now = trainer.learner.target["head"].state_dict()
     weights = {
         way: {name: tensor.clone() for name, tensor in trainer.best.get(way, now).items()} for way in trainer.best_score

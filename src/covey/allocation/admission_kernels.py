@@ -1,4 +1,4 @@
-"""Compiled kernels of admission: a plan that grows user by user and stays valid, one or a batch of them."""
+"""Compiled admission kernels: grow valid plans user by user, for one network or a batch."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from covey.compiled import compiled
 
 
 class PartialPlan(NamedTuple):
-    """A valid partial plan as the kernels see it; the first four arrays never change.
+    """A valid partial plan; the first four arrays are constant.
 
-    identities: (U,); eligible: (B, U); received_w: (U, B); bearable_w: (U, B) interference that each user can bear
-    at each station; station, block: (U,); members: (B, K); holder: (B, R) user of each block of each station;
-    interference_w: (R, B) from the holders of the block; slack_w: (R, B) what the holder can bear beyond that.
+    identities: (U,); eligible: (B, U); received_w: (U, B); bearable_w: (U, B) interference that each user
+    tolerates at each station; station, block: (U,); members: (B, K); holder: (B, R) user of each block of each station;
+    interference_w: (R, B) from the holders of the block; slack_w: (R, B) further interference that the
+    holder tolerates.
     """
 
     identities: IntArray
@@ -40,7 +41,7 @@ def empty_plan(
     noise_w: float,
     floor: float,
 ) -> PartialPlan:
-    """A plan that serves nobody."""
+    """An empty plan."""
     stations, users = eligible.shape
     return PartialPlan(
         identities,
@@ -58,7 +59,7 @@ def empty_plan(
 
 @compiled
 def refresh(plan: PartialPlan, n: int) -> None:
-    """Recompute the interference in block n, from its holders alone, so that no rounding accumulates."""
+    """Recompute the interference in block n, from its holders alone, so that rounding errors do not accumulate."""
     stations = len(plan.holder)
     for p in range(stations):
         plan.interference_w[n, p] = 0.0
@@ -74,7 +75,7 @@ def refresh(plan: PartialPlan, n: int) -> None:
 
 @compiled
 def _fits(plan: PartialPlan, b: int, i: int, n: int) -> bool:
-    """Whether user i can take block n of station b: free, bearable, and bearable for its holders elsewhere."""
+    """Whether user i can take block n of station b: it is free, and every link on it keeps the SINR floor."""
     if plan.holder[b, n] >= 0:
         return False
     fine: bool = plan.interference_w[n, b] <= plan.bearable_w[i, b]
@@ -94,7 +95,7 @@ def _broadcasts_in_use(plan: PartialPlan) -> int:
 
 @compiled
 def admit(plan: PartialPlan, b: int, i: int) -> bool:
-    """Serve user i at station b on the most used block that it fits in; False where there is none."""
+    """Serve user i at station b on the feasible block with the most holders; False if there is none."""
     stations, blocks = plan.holder.shape
     block, most = -1, -1
     for n in range(blocks):
@@ -137,10 +138,10 @@ def candidates(plan: PartialPlan, slots: int) -> BoolArray:
 
 @compiled
 def fill_in_order(plan: PartialPlan, slots: int, score: FloatArray, order: IntArray, minimum: float) -> None:
-    """Admit pairs in this order (B U,) of falling `score` (B U,), as long as it is above `minimum`.
+    """Admit pairs in this order (B U,) of descending `score` (B U,), while it is above `minimum`.
 
-    One pass is enough: while a plan grows, interference and broadcasts only grow, so that a pair once refused is
-    never a candidate again.
+    One pass is enough: interference and broadcasts only grow with the plan, so that a rejected pair never becomes a
+    candidate again.
     """
     users = len(plan.station)
     broadcasts = _broadcasts_in_use(plan)
@@ -172,7 +173,7 @@ def cover_in_order(plan: PartialPlan, slots: int, score: FloatArray, order: IntA
 
 @compiled
 def fill_with_bonus(plan: PartialPlan, slots: int, score: FloatArray, reuse_bonus: float) -> None:
-    """Admit pairs, each time the candidate of highest `score` (B, U), until none is left; ties by station, then user.
+    """Admit the candidate of highest `score` (B, U) until none is left; ties by station, then user.
 
     reuse_bonus: relative bonus of pairs whose broadcast is already in use.
     """
@@ -188,7 +189,7 @@ def fill_with_bonus(plan: PartialPlan, slots: int, score: FloatArray, reuse_bonu
         for place in range(left):
             b, i = left_station[place], left_user[place]
             starts = members[b, identities[i]] == 0
-            # A pair that is no candidate now never will be; whether it fits is asked only of the best so far.
+            # A pair that is not a candidate now never will be; only the best so far is tested for a block.
             if not eligible[b, i] or station[i] >= 0 or (starts and broadcasts >= slots):
                 continue
             worth = score[b, i] if starts else score[b, i] * (1.0 + reuse_bonus)
@@ -223,7 +224,7 @@ def fill_all(
 ) -> BoolArray:
     """The users (N, B, U) admitted to N empty plans by `cover_in_order`, then `fill_in_order`.
 
-    first, first_order: (N, B U), or (0, B U) to leave the first pass out; score, order: (N, B U); identities: (N, U);
+    first, first_order: (N, B U), or (0, B U) to skip the first pass; score, order: (N, B U); identities: (N, U);
     eligible: (N, B, U); received_w: (N, U, B).
     """
     selected = np.zeros(eligible.shape, dtype=np.bool_)

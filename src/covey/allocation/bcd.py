@@ -1,4 +1,4 @@
-"""Block coordinate descent on (30), the comparison to the sequential method: blocks first, then noise."""
+"""Block coordinate descent on (30), and the sequential method that it is compared with: blocks, then noise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from covey.allocation.noise import leakage, noise_levels
 from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.network.limits import RadioLimits
 
-#: Relative fall of the objective below which descent stops.
+#: Relative decrease of the objective below which descent stops.
 _MIN_GAIN = 1e-12
 
 
@@ -20,7 +20,7 @@ class JointAllocation:
     """Blocks and noise of a selection.
 
     station: (U,) selecting station; block: (U,), -1 for none; noise_std: (U,), 0 where not served;
-    objective: (30); passes: times that both steps were made, the last of which gained nothing.
+    objective: (30); passes: iterations over both steps, including the last, which gained nothing.
     """
 
     station: IntArray
@@ -32,7 +32,7 @@ class JointAllocation:
 
 @dataclass(frozen=True)
 class JointProblem:
-    """The data of (30).
+    """An instance of (30).
 
     gains: (U, B); selected: (B, U), at most one station per user; samples: (U,); identities: (U,);
     leakage_weight: gamma; the rest as in `assign_blocks` and `noise_levels`.
@@ -49,7 +49,7 @@ class JointProblem:
     first_station: int = 0
 
     def objective(self, block: IntArray, noise_std: FloatArray) -> float:
-        """(30): the share of data left out, plus the weighted leakage of those served per sample."""
+        """(30): the share of samples left out, plus the weighted leakage of the served users per sample."""
         left_out = self.selected.any(axis=0) & (block < 0)
         served = np.flatnonzero(block >= 0)
         leaked = leakage(self.samples[served], noise_std[served]).sum()
@@ -65,18 +65,18 @@ class JointProblem:
 
 
 def sequential_allocation(problem: JointProblem) -> JointAllocation:
-    """Blocks for as many samples as possible, then the noise of least leakage."""
+    """Blocks that serve as many samples as possible, then noise of least leakage."""
     block = problem.blocks_for(problem.selected, problem.samples)
     std = problem.noise_for(block)
     return JointAllocation(stations_of(problem.selected), block, std, problem.objective(block, std), 1)
 
 
 def block_coordinate_descent(problem: JointProblem, max_passes: int = 50) -> JointAllocation:
-    """Blocks given the noise and noise given the blocks, in turn, until (30) no longer falls (errata E31).
+    """Alternate blocks given the noise and noise given the blocks until (30) no longer decreases (errata E31).
 
     Given the noise, a block for user i is worth X_i - gamma / (X_i std_i)^2: nothing unless
     X_i > (gamma / std_i^2)^(1/3). Where that holds for all users and all can be served, the result is the
-    sequential one; elsewhere users are dropped whose leakage costs more than their data are worth.
+    sequential one; otherwise users whose leakage costs more than their data are worth are dropped.
     """
     noise_std = np.full(len(problem.samples), np.sqrt(problem.v_max))
     station = stations_of(problem.selected)

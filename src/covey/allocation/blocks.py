@@ -11,18 +11,18 @@ from covey.arrays import BoolArray, FloatArray, IntArray, joined
 from covey.compiled import compiled
 from covey.network.limits import RadioLimits
 
-#: Every method asks for this much more than the SINR floor, so that no rounding can put a granted link below it.
+#: Relative margin above the SINR floor, so that rounding cannot put a granted link below it.
 _SINR_MARGIN = 1e-9
-#: Sweeps over all stations after which a matching is left as it is, for each station that comes first.
+#: Maximum sweeps over all stations, per starting station.
 _MAX_SWEEPS = 50
 
 
 @dataclass(frozen=True)
 class BlockAssignment:
-    """Who got which block.
+    """The block granted to each user.
 
     station: (..., U) station that selected each user, -1 for none; block: (..., U) granted block, -1 for
-    none; sweeps: (...,) rounds over all stations that it took, over all starts.
+    none; sweeps: (...,) sweeps over all stations, summed over starting stations.
     """
 
     station: IntArray
@@ -31,7 +31,7 @@ class BlockAssignment:
 
 
 def required_sinr(floor: float) -> float:
-    """The SINR that the allocation methods ask of a link whose floor is `floor`."""
+    """The SINR that the allocation methods require of a link whose floor is `floor`."""
     return floor * (1.0 + _SINR_MARGIN)
 
 
@@ -53,17 +53,17 @@ def assign_blocks(
     first_station: int | IntArray = 0,
     max_sweeps: int = _MAX_SWEEPS,
 ) -> BlockAssignment:
-    """A block for as much weight of selected users as found, every granted link at or above the SINR floor.
+    """Blocks for selected users of large total weight (a heuristic), every granted link at or above the SINR floor.
 
     gains: (..., U, B) linear; selected: (..., B, U), at most one station per user; weights: (..., U) positive;
-    first_station: (...,), or one for all. Leading axes are networks that do not touch each other.
+    first_station: (...,), or one for all. Leading axes are independent networks.
 
-    Stations take turns (errata E24), starting with `first_station`. A station matches its users to blocks
-    with the largest weight, where a pair is forbidden if the user would miss the floor or push a granted
+    Stations take turns (errata E24), starting with `first_station`. A station finds the maximum-weight
+    matching of its users to blocks, where a pair is infeasible if the user would miss the floor or push a granted
     link elsewhere below it; ties keep the current block. When a sweep changes nothing, stations may also
-    displace links elsewhere, at the price of their weight, if that serves more in total. The served weight
-    only grows, so both phases end. Every station is tried as the first one and the best result returned:
-    who comes first shapes the outcome.
+    displace links elsewhere, at the cost of their weight, if that serves more in total. The served weight
+    only grows, so both phases terminate. The result depends on the starting station, so every station is tried and
+    the best result returned.
     """
     selected, gains = np.asarray(selected), np.asarray(gains)
     if selected.ndim < 2 or gains.shape != (*selected.shape[:-2], *selected.shape[:-3:-1]):
@@ -109,7 +109,7 @@ def match_batch(
     first_station: int | IntArray,
     max_sweeps: int = _MAX_SWEEPS,
 ) -> tuple[IntArray, IntArray]:
-    """Blocks (N, U) and sweeps (N,) of `match_blocks`, for dense arrays (N, U, B), (N, U), (N, U) that fit together."""
+    """Blocks (N, U) and sweeps (N,) of `match_blocks`, for dense arrays (N, U, B), (N, U), (N, U)."""
     _check(gains, station, weights)
     first = np.empty(len(station), dtype=np.int64)
     first[:] = np.ravel(first_station)
@@ -143,7 +143,7 @@ def _weights_fit(station: IntArray, weights: FloatArray) -> bool:
 
 @compiled
 def _gains_fit(gains: FloatArray) -> bool:
-    """Whether no gain is negative, infinite or no number."""
+    """Whether no gain is negative, infinite or NaN."""
     for gain in gains:  # noqa: SIM110, generators are not compiled
         if not 0.0 <= gain < np.inf:
             return False

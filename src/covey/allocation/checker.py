@@ -1,6 +1,6 @@
 """An independent check of any allocation against every constraint of (11).
 
-Nothing here is shared with the methods that make allocations: each constraint is written out from its formula.
+It shares no code with the allocation methods: each constraint is written out from its formula.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import numpy as np
 
 from covey.arrays import BoolArray, FloatArray, IntArray
 
-#: Share of a constraint's scale by which it may be missed: rounding, not a violation.
+#: Tolerance for rounding, relative to the scale of a constraint.
 TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What an allocation is checked against.
+    """The instance that an allocation is checked against.
 
     gains: (U, B) linear power gains; identities: (U,) task of each user; capable: (B, K) tasks of each
     station; samples: (U,); power_w, noise_w: transmit power of a user and noise in a block;
@@ -72,8 +72,8 @@ class Allocation:
 class Constraint:
     """One constraint, with its slack for every index it holds for.
 
-    slack is negative where it is violated and infinite where nothing is asked; violated: indices beyond the
-    tolerance; axes: what the indices count, e.g. ("station", "user").
+    slack is negative where it is violated and infinite where it does not apply; violated: indices beyond the
+    tolerance; axes: meaning of the indices, e.g. ("station", "user").
     """
 
     name: str
@@ -89,7 +89,7 @@ class Constraint:
 
     @property
     def worst(self) -> float:
-        """The smallest slack, infinite when nothing is asked."""
+        """The smallest slack, infinite when it applies nowhere."""
         return float(np.min(self.slack, initial=np.inf))
 
 
@@ -126,7 +126,7 @@ class CheckReport:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as plain values for JSON; a slack without bound is None."""
+        """The report as plain values for JSON; an infinite slack is None."""
         return {
             "ok": self.ok,
             "constraints": [
@@ -144,7 +144,7 @@ class CheckReport:
 
 
 def check(allocation: Allocation, problem: Problem) -> CheckReport:
-    """Every constraint of (11), and those it leaves unsaid (errata E8, E22, E23), with its slack."""
+    """Every constraint of (11), and the implicit ones (errata E8, E22, E23), with its slack."""
     _check_shapes(allocation, problem)
     a, r, std = allocation.association, allocation.grants, allocation.noise_std
     blocks = r.shape[2]

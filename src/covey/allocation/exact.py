@@ -14,16 +14,16 @@ from covey.allocation.groups import shareable_groups
 from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.network.limits import RadioLimits
 
-#: Groups of links (columns of the program) accepted by default.
+#: Default limit on groups of links (columns of the integer program).
 MAX_GROUPS = 400_000
 
 
 @dataclass(frozen=True)
 class ExactSolution:
-    """The best plan found and how good any plan could be.
+    """The best plan found and an upper bound on all plans.
 
-    station, block: (U,), -1 for none; objective: total weight of the served users; bound: no plan
-    serves more; status: `optimal`, or `limit` when the time ran out first.
+    station, block: (U,), -1 for none; objective: total weight of the served users; bound: upper
+    bound on the objective; status: `optimal`, or `limit` when the time limit was reached first.
     """
 
     station: IntArray
@@ -34,7 +34,7 @@ class ExactSolution:
 
     @property
     def gap(self) -> float:
-        """Share of the bound that may still be missing, 0 when optimal."""
+        """Relative optimality gap, 0 when optimal."""
         return 0.0 if self.bound <= 0 else max(0.0, 1.0 - self.objective / self.bound)
 
 
@@ -100,9 +100,9 @@ def _solve(
     time_limit_s: float,
     max_groups: int,
 ) -> ExactSolution:
-    """The integer program: choose at most R groups; a link is served if a chosen group holds it.
+    """The integer program: choose at most R groups; a link is served if a chosen group contains it.
 
-    All blocks are alike, so a group needs no block number: no symmetry, and the relaxation is strong.
+    Blocks are interchangeable, so a group needs no block number: no symmetry, and the relaxation is tight.
     Variables are the groups, then the links, then (with identities) the broadcasts.
     """
     users = len(gains)
@@ -129,7 +129,7 @@ def _solve(
     lower = [np.zeros(links), np.array([-np.inf]), np.full(users, -np.inf)]
     upper = [np.full(links, np.inf), np.array([float(radio.blocks)]), np.ones(users)]
     cost = np.concatenate([np.zeros(len(groups)), -weights[who]])
-    # All broadcasts together cost less than the smallest difference of whole weights: they decide ties only.
+    # All broadcasts together cost less than the smallest difference of integer weights: they only break ties.
     tie_cost = 0.5 * min(1.0, float(weights[who].min()))
     if identities is not None:
         pairs, pair = np.unique(at * (identities.max() + 1) + identities[who], return_inverse=True)
@@ -140,7 +140,7 @@ def _solve(
         lower += [np.zeros(links), np.array([-np.inf])]
         upper += [np.full(links, np.inf), np.array([float(radio.downlink_slots)])]
         cost = np.concatenate([cost, np.full(len(pairs), tie_cost / (len(pairs) + 1))])
-    # Given the groups and broadcasts, the best links are whole by themselves.
+    # Given integral groups and broadcasts, the optimal links are integral too.
     integrality = np.ones(len(cost), dtype=np.int64)
     integrality[len(groups) : len(groups) + links] = 0
     result = milp(
@@ -163,13 +163,13 @@ def _solve(
 def _decoded(
     x: FloatArray, groups: IntArray, number: IntArray, at: IntArray, who: IntArray, users: int
 ) -> tuple[IntArray, IntArray]:
-    """Station and block of each user from the program's answer; each link goes to the first chosen group with it."""
+    """Station and block of each user from the solution; each link goes to the first chosen group that contains it."""
     station = np.full(users, -1, dtype=np.int64)
     block = np.full(users, -1, dtype=np.int64)
     strength = np.zeros(number.shape)
     strength[at, who] = x[len(groups) : len(groups) + len(at)]
     served = strength.sum(axis=0) > 0.5
-    # A user may be split between equally good links, each of them whole and valid: the strongest stands for all.
+    # A user may be split between equally good valid links: take the one of largest value.
     station[served] = strength.argmax(axis=0)[served]
     chosen = groups[x[: len(groups)] > 0.5]
     for n in reversed(range(len(chosen))):

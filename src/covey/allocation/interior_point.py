@@ -1,4 +1,4 @@
-"""The noise problem (32) by a general interior-point method: a cross-check of `noise_levels`, not its rival."""
+"""The noise problem (32) by a general interior-point method, as a cross-check of `noise_levels`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def noise_levels_interior_point(samples: npt.ArrayLike, task: npt.ArrayLike, v_m
     """Standard deviations (U,), 0 where not served, by a log-barrier Newton method on each task.
 
     Arguments as in `noise_levels`. Raises ValueError where a task has no strictly feasible point, because
-    an interior point is what the method starts from.
+    the method starts from an interior point.
     """
     size = np.asarray(samples, dtype=np.float64)
     group = np.asarray(task)
@@ -52,7 +52,7 @@ def _shares(weight: FloatArray, floor: FloatArray) -> FloatArray:
             room, rest = y - floor, 1.0 - y.sum()
             gradient = -weight / y**2 - barrier / room + barrier / rest
             curvature = 2.0 * weight / y**3 + barrier / room**2
-            # The Hessian is a diagonal plus a multiple of ones, so its inverse is one scalar away.
+            # The Hessian is diagonal plus rank one: invert it by the Sherman-Morrison formula.
             shared = barrier / rest**2
             direction = gradient / curvature
             direction -= shared * direction.sum() / (1.0 + shared * np.sum(1.0 / curvature)) / curvature

@@ -18,9 +18,9 @@ _MIN_GAIN = 1e-12
 class Links(NamedTuple):
     """The links that may be granted.
 
-    received_w: (U, B); bearable_w: (U,) interference that each user can bear at its station; weights: (U,);
-    keep_bonus: extra weight of a user on its current block; members: (B, U), of which the first `counts` (B,) of a
-    row are the users of the station that are in reach.
+    received_w: (U, B); bearable_w: (U,) interference that each user tolerates at its station; weights: (U,);
+    keep_bonus: extra weight of a user on its current block; members: (B, U), where the first `counts` (B,)
+    entries of a row are the users within reach of the station.
     """
 
     received_w: FloatArray
@@ -32,7 +32,7 @@ class Links(NamedTuple):
 
 
 class Paths(NamedTuple):
-    """Memory for `assign`, (M,) each: M is the largest number of columns."""
+    """Scratch memory for `assign`, (M,) each: M is the largest number of columns."""
 
     row_price: FloatArray
     column_price: FloatArray
@@ -45,21 +45,21 @@ class Paths(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """Memory for the matchings of one station at a time; M is the larger of its users and the blocks."""
+    """Scratch memory for matching one station at a time; M is the larger of its users and the blocks."""
 
     interference_w: FloatArray  # (R, B) at every station, from all others but this one
-    slack_w: FloatArray  # (R, B) how much more the links elsewhere bear
-    heard_w: FloatArray  # (R, B) what this station hears of each other
-    faintest: IntArray  # (R, B) the others that it hears, the faintest first; then -1
+    slack_w: FloatArray  # (R, B) further interference that links elsewhere tolerate
+    heard_w: FloatArray  # (R, B) power received here from each other station's user
+    faintest: IntArray  # (R, B) the other stations with such power, weakest first; then -1
     value: FloatArray  # (M, R) weight that each pair of a user and a block adds in total
-    breaks: BoolArray  # (M, R, B) links elsewhere that the pair ends
+    breaks: BoolArray  # (M, R, B) links elsewhere that the pair displaces
     cost: FloatArray  # (R, M)
     paths: Paths
 
 
 @compiled
 def links_of(station: IntArray, received_w: FloatArray, weights: FloatArray, noise_w: float, floor: float) -> Links:
-    """The links of users with these stations (U,), -1 for none, as far as they reach `floor` without interference."""
+    """The links of users with these stations (U,), -1 for none, that reach `floor` without interference."""
     users, stations = received_w.shape
     bearable_w = np.full(users, -1.0)
     members = np.empty((stations, users), dtype=np.int64)
@@ -77,7 +77,7 @@ def links_of(station: IntArray, received_w: FloatArray, weights: FloatArray, noi
 
 @compiled
 def paths_of(columns: int) -> Paths:
-    """Memory for assignments to this many columns."""
+    """Scratch memory for assignments to this many columns."""
     prices = np.empty((3, columns))
     places = np.empty((5, columns), dtype=np.int64)
     return Paths(prices[0], prices[1], prices[2], places[0], places[1], places[2], places[3], places[4])
@@ -85,7 +85,7 @@ def paths_of(columns: int) -> Paths:
 
 @compiled
 def workspace_of(links: Links, blocks: int) -> Workspace:
-    """Memory for the matchings of these links."""
+    """Scratch memory for matching these links."""
     stations = len(links.counts)
     most = blocks
     for b in range(stations):
@@ -108,9 +108,9 @@ def assign(cost: FloatArray, rows: int, columns: int, paths: Paths) -> None:
     """The column of every row with the least total cost, in `column_of`, and the row of every column, in `row_of`.
 
     Takes the first rows and columns of `cost`, rows <= columns. Shortest augmenting paths: rows enter one by one,
-    each along the cheapest path of swaps to a free column, with prices that keep all reduced costs from falling
-    below 0. Equally cheap columns are taken in an order that gives the identity where all costs are equal, free
-    columns first.
+    each along the cheapest path of swaps to a free column, with dual prices that keep all reduced costs
+    non-negative. Ties are broken in favour of free columns, in an order that gives the identity where all costs are
+    equal.
     """
     row_price, column_price, distance, previous, row_of, column_of, open_columns, reached = paths
     for i in range(rows):
@@ -158,7 +158,7 @@ def assign(cost: FloatArray, rows: int, columns: int, paths: Paths) -> None:
 
 @compiled
 def _listen(b: int, user: IntArray, links: Links, work: Workspace) -> None:
-    """What every station hears and bears in every block while station b is silent."""
+    """Interference and slack of every station in every block while station b is silent."""
     received_w, interference_w, slack_w, heard_w = links.received_w, work.interference_w, work.slack_w, work.heard_w
     stations, blocks = user.shape
     for n in range(blocks):
@@ -180,7 +180,7 @@ def _listen(b: int, user: IntArray, links: Links, work: Workspace) -> None:
 
 @compiled
 def _value_safely(b: int, links: Links, work: Workspace) -> None:
-    """Value the pairs of station b where a user must bear its block and be borne there."""
+    """Value the pairs of station b; a pair that breaks the SINR floor of any link is worth 0."""
     received_w, interference_w, slack_w, value = links.received_w, work.interference_w, work.slack_w, work.value
     blocks, stations = slack_w.shape
     for m in range(links.counts[b]):
@@ -195,7 +195,7 @@ def _value_safely(b: int, links: Links, work: Workspace) -> None:
 
 @compiled
 def _rank(work: Workspace) -> None:
-    """Sort the others that the station hears in each block by power; equal ones by falling number."""
+    """Sort the other stations in each block by received power, weakest first; ties by descending number."""
     heard_w, faintest = work.heard_w, work.faintest
     blocks, stations = heard_w.shape
     for n in range(blocks):
@@ -214,9 +214,9 @@ def _rank(work: Workspace) -> None:
 
 @compiled
 def _value_displacing(b: int, user: IntArray, links: Links, work: Workspace) -> None:
-    """Value the pairs of station b where a user may end links elsewhere, at the price of their weight.
+    """Value the pairs of station b where a user may displace links elsewhere, at the cost of their weight.
 
-    Those that do not bear the user end, and the strongest other interferers, as few as make the rest bearable.
+    Displaced are the links that do not tolerate the user, and as few of the strongest interferers as possible.
     """
     _rank(work)
     received_w, weights, slack_w, heard_w = links.received_w, links.weights, work.slack_w, work.heard_w
@@ -246,7 +246,7 @@ def _value_displacing(b: int, user: IntArray, links: Links, work: Workspace) -> 
 
 @compiled
 def _rematch(b: int, displace: bool, user: IntArray, links: Links, work: Workspace) -> bool:
-    """Match the users of station b to blocks anew; whether that serves more weight in total."""
+    """Rematch the users of station b to blocks; True if that serves more weight in total."""
     members, value, breaks, cost = links.members, work.value, work.breaks, work.cost
     stations, blocks = user.shape
     count = links.counts[b]
@@ -261,7 +261,7 @@ def _rematch(b: int, displace: bool, user: IntArray, links: Links, work: Workspa
         best = 0.0
         for n in range(blocks):
             bonus = 0.0
-            if user[b, n] == members[b, m]:  # ties keep the current block, which ends no link
+            if user[b, n] == members[b, m]:  # ties keep the current block, which displaces no link
                 bonus = links.keep_bonus
                 value[m, n] = links.weights[members[b, m]]
                 current += value[m, n]
@@ -296,7 +296,7 @@ def _rematch(b: int, displace: bool, user: IntArray, links: Links, work: Workspa
 
 @compiled
 def improve(turn: IntArray, max_sweeps: int, displace: bool, user: IntArray, links: Links, work: Workspace) -> int:
-    """Let the stations take turns (B,) until none can serve more; the number of sweeps. Changes `user` (B, R)."""
+    """Rematch stations in the order `turn` (B,) until none improves; returns the sweeps, modifies `user` (B, R)."""
     changes = 0
     seen = np.full(len(turn), -1)
     for sweep in range(max_sweeps):
@@ -305,7 +305,7 @@ def improve(turn: IntArray, max_sweeps: int, displace: bool, user: IntArray, lin
             served = 0
             for n in range(user.shape[1]):
                 served += user[b, n] >= 0
-            # Nothing to gain where everybody is served, or where nothing changed since the last look.
+            # Nothing to gain where all users are served, or where nothing changed since the last visit.
             if seen[b] != changes and served != links.counts[b]:
                 if _rematch(b, displace, user, links, work):
                     changes += 1
@@ -317,7 +317,7 @@ def improve(turn: IntArray, max_sweeps: int, displace: bool, user: IntArray, lin
 
 @compiled
 def match(first_station: int, max_sweeps: int, holder: IntArray, links: Links) -> int:
-    """Grant blocks in `holder` (B, R), -1 for none, by the best matching over all first stations; counts the sweeps."""
+    """Grant blocks in `holder` (B, R), -1 for none, by the best matching over starting stations; returns the sweeps."""
     stations, blocks = holder.shape
     goal = 0.0
     for b in range(stations):
@@ -369,7 +369,7 @@ def match_all(
     noise_w: float,
     floor: float,
 ) -> tuple[IntArray, IntArray]:
-    """The block of every user of N networks, (N, U), -1 for none, and the sweeps that each took, (N,).
+    """The block of every user of N networks, (N, U), -1 for none, and the sweeps of each network, (N,).
 
     station, weights: (N, U); received_w: (N, U, B); first_station: (N,).
     """

@@ -1,4 +1,4 @@
-"""Noise levels that leak least: the exact solution of (32) for all tasks at once."""
+"""Noise levels of least leakage: the exact solution of (32) for all tasks at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from covey.arrays import BoolArray, FloatArray, IntArray, dense, joined
 from covey.compiled import compiled
 
-#: Relative amount by which the floors may exceed the cap before a task counts as infeasible.
+#: Relative tolerance by which the floors may exceed the cap of a feasible task.
 _TOLERANCE = 1e-12
 
 
@@ -21,7 +21,7 @@ class NoiseLevels:
 
     std: (..., U) standard deviation of each user's noise, 0 where not served.
     feasible: (..., K) whether the task's floors fit under its cap; where not, `std` is the floor.
-    price: (..., K) how much the task's leakage, the sum of 1 / (X_i std_i)^2, falls per unit of extra
+    price: (..., K) shadow price: how much the task's leakage, the sum of 1 / (X_i std_i)^2, falls per unit of extra
         total noise, the sum of X_i std_i^2; infinite where infeasible, 0 for a task without users.
     best_floor: (..., K) the largest floor `n_min` that the cap allows; infinite for a task without users.
     """
@@ -39,7 +39,7 @@ def noise_levels(
 
     samples: (..., U) samples X_i; task: (..., U) task that serves each user, -1 if none; v_max: cap on the
     data-weighted mean noise variance of a task; n_min: floor on X_i x std_i; tasks: K, by default
-    the largest task + 1. Leading axes are networks that do not touch each other.
+    the largest task + 1. Leading axes are independent networks.
 
     The variance of user i is max((n_min / X_i)^2, c X_i^-1.5), with c of its task such that the cap is
     tight (errata E30): c solves sum_i max(n_min^2 / X_i, c / sqrt(X_i)) = v_max sum_i X_i.
@@ -56,7 +56,7 @@ def noise_levels(
 
 
 def leakage(samples: npt.ArrayLike, std: npt.ArrayLike) -> FloatArray:
-    """(..., U) leakage 1 / (X_i std_i)^2 of every user, 0 for users of std 0: not served, or without noise to price."""
+    """(..., U) leakage 1 / (X_i std_i)^2 of every user, 0 where std is 0: not served, or noise off."""
     size, level = dense(samples, np.float64), dense(std, np.float64)
     if size.shape != level.shape:
         raise ValueError(f"samples {size.shape} and std {level.shape} must have the same shape")
@@ -123,9 +123,9 @@ def _levels_of_all(
 def _water_level(floor: FloatArray, slope: FloatArray, group: IntArray, cap: FloatArray) -> FloatArray:
     """For every task the c with sum_i max(floor_i, c slope_i) = cap, (K,), by Newton's method.
 
-    The sum is convex and piecewise linear in c. Started where nobody is on the floor, c only falls and users
-    only join the floor; each step halves the excess or the slope, so that a handful of steps gives the exact
-    root, without sorting and without the digits that differences of running sums lose.
+    The sum is convex and piecewise linear in c. Started with no user at the floor, c only decreases and
+    users only join the floor; each step halves the excess or the slope, so that a few steps give the exact root,
+    without sorting and without the cancellation of running sums.
     """
     users, tasks = len(group), len(cap)
     c, slopes, floors = np.zeros(tasks), np.empty(tasks), np.empty(tasks)
@@ -144,7 +144,7 @@ def _water_level(floor: FloatArray, slope: FloatArray, group: IntArray, cap: Flo
                 c[task] = (cap[task] - floors[task]) / slopes[task]
         joined = False
         for i in range(users):
-            # A user is on its floor while c is at most this.
+            # A user is at its floor while c is at most this.
             if group[i] >= 0 and not low[i] and c[group[i]] <= floor[i] / slope[i]:
                 low[i] = joined = True
     return c

@@ -1,4 +1,4 @@
-"""From what the stations ask for to what can be done: violating selections are projected out and counted."""
+"""Projection of selections onto valid plans: violating pairs are dropped and counted."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def project(
     first_station: int | IntArray = 0,
     grant: Grant | None = None,
 ) -> Plan:
-    """The valid plan left of a selection (..., B, U), and its violations.
+    """The valid plan that remains of a selection (..., B, U), and its violations.
 
     identities: (..., U) task of each user; capable: (B, K) tasks of each station; gains: (..., U, B);
     samples: (..., U) weights of the block matching and of the broadcasts; first_station: (...,), or one for all;
-    grant: who gets a block, by default the matching of `assign_blocks`. Leading axes are networks with the same
+    grant: assigns blocks, by default the matching of `assign_blocks`. Leading axes are networks with the same
     stations.
 
     In this order: users whose task the station cannot run are dropped; users beyond the first R of a
-    station, by number, are dropped; a user selected twice stays with the suitor of largest gain; users
+    station, by number, are dropped; a user selected twice stays with the station of largest gain; users
     without a block are dropped; (station, task) broadcasts are sorted by their samples and those that do
     not fit are dropped with their users.
     """
@@ -48,11 +48,11 @@ def project(
     chosen, tasks = joined(selected, np.bool_, 2), joined(identities, np.int64, 1)
     weights = joined(samples, np.float64, 1)
 
-    # Pairs (B, U) that broke a rule, and for each of VIOLATION_KINDS the users.
+    # Violating pairs (B, U), and for each of VIOLATION_KINDS the violating users.
     involved = np.zeros(chosen.shape, dtype=np.bool_)
     kinds = np.zeros((len(VIOLATION_KINDS), len(chosen), users), dtype=np.bool_)
     gains = joined(gains, np.float64, 2)
-    station = _suitors(chosen, tasks, capable, gains, int(radio.blocks), involved, kinds)
+    station = _strongest_station(chosen, tasks, capable, gains, int(radio.blocks), involved, kinds)
     if grant is None:
         block, _ = match_batch(gains, station, weights, radio, first_station)
     else:
@@ -72,7 +72,7 @@ def project(
 
 
 @compiled
-def _suitors(
+def _strongest_station(
     selected: BoolArray,
     identities: IntArray,
     capable: BoolArray,
@@ -81,7 +81,7 @@ def _suitors(
     involved: BoolArray,
     kinds: BoolArray,
 ) -> IntArray:
-    """The station of every user, (N, U), -1 for none, before blocks are granted; notes the violations on the way."""
+    """The station of every user, (N, U), -1 for none, before blocks are granted; records violations."""
     networks, stations, users = selected.shape
     station = np.full((networks, users), -1)
     for network in range(networks):
@@ -125,7 +125,7 @@ def _broadcasts(
 ) -> BoolArray:
     """The broadcasts (N, B, K) of most samples, at most `slots`; ties to the lower station, then task.
 
-    Users without a block or without a broadcast lose their station and block, and are noted.
+    Users without a block or without a broadcast lose their station and block, and are recorded.
     """
     networks, users = station.shape
     stations, tasks = shape
@@ -159,7 +159,7 @@ def _broadcasts(
 
 @compiled
 def _shares(involved: BoolArray) -> tuple[BoolArray, FloatArray]:
-    """Who broke any rule, (N, U), and every station's share in it, (N, B, U).
+    """The violating users, (N, U), and the share charged to each station, (N, B, U).
 
     A violation that involves several stations is split equally between them: errata E40.
     """

@@ -20,9 +20,9 @@ from covey.uplink.ofdma import Ofdma
 class ExactRecord:
     """One round of the exact policy.
 
-    objective: samples served by the best plan found; bound: no plan serves more; status: `optimal`, or
-    `limit` when the time ran out; selected: samples of the selection, less than the objective where the
-    block matching would not find the plan's blocks.
+    objective: samples served by the best plan found; bound: upper bound on it; status: `optimal`, or
+    `limit` on timeout; selected: samples of the selection, fewer than the objective where block matching does not
+    find the plan's blocks.
     """
 
     round: int
@@ -34,9 +34,9 @@ class ExactRecord:
 
 @dataclass
 class ExactPolicy:
-    """Serves the largest possible number of samples, by integer programming; `record` says how sure that is.
+    """Serves the largest possible number of samples, by integer programming; `record` holds the bound of every round.
 
-    time_limit_s: seconds per round, after which the best plan so far is taken and recorded as `limit`.
+    time_limit_s: seconds per round, after which the best plan so far is used and recorded as `limit`.
     """
 
     #: Users up to which a round takes about a second.
@@ -49,7 +49,7 @@ class ExactPolicy:
         """The optimal selection (B, U)."""
         if not isinstance(observation.uplink, Ofdma):
             kind = type(observation.uplink).__name__
-            raise PolicyError(f"the policy 'exact' knows the uplink 'ofdma' only, not {kind}; use 'local_search'")
+            raise PolicyError(f"the policy 'exact' supports only the uplink 'ofdma', not {kind}; use 'local_search'")
         samples = np.asarray(observation.samples, dtype=np.float64)
         try:
             best = exact_association(

@@ -1,4 +1,4 @@
-"""Scores of pairs, and making sure that a selection is served completely."""
+"""Scores of pairs, and repair of selections that cannot be served completely."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from covey.network import Observation
 
 
 def gain_shares(observation: Observation) -> FloatArray:
-    """(B, U): each station's share of the user's total gain, near 1 where the user disturbs no other station."""
+    """(B, U): each station's share of the user's total gain, near 1 where the user interferes with no other station."""
     total = observation.gains.sum(axis=1)
     shares = np.zeros((observation.gains.shape[1], len(total)))
     np.divide(observation.gains.T, total, out=shares, where=total > 0)
@@ -17,10 +17,10 @@ def gain_shares(observation: Observation) -> FloatArray:
 
 
 def settled(observation: Observation, selected: BoolArray) -> BoolArray:
-    """A selection (B, U) of which the uplink serves everybody, whichever station comes first.
+    """A selection (B, U) that the uplink serves completely, whichever station goes first.
 
-    It may miss an arrangement that admission found: users that it leaves out are dropped, and the plan of the others
-    is filled up again if the larger selection holds.
+    The uplink may miss an assignment that admission found: users that it does not serve are dropped, and the plan is
+    filled up again if the larger selection can be served.
     """
     uplink = observation.uplink
     kept = uplink.survivors(observation, selected)
@@ -33,5 +33,5 @@ def settled(observation: Observation, selected: BoolArray) -> BoolArray:
 
 
 def selected_samples(observation: Observation, selected: BoolArray) -> float:
-    """Samples of the users that a selection (B, U) names."""
+    """Total samples of the users in a selection (B, U)."""
     return float(observation.samples[selected.any(axis=0)].sum())

@@ -10,7 +10,7 @@ from covey.network import Observation
 from covey.uplink import Admission
 
 #: Orders that greedy tries: exponent of the gain share, and bonus of a broadcast that is already in use. The first
-#: takes the largest users first; the second, chosen by measurement, prefers users that disturb few stations.
+#: takes the largest users first; the second, chosen by measurement, prefers users that interfere with few stations.
 _ORDERS = ((0.0, 0.0), (0.5, 0.25))
 
 
@@ -49,7 +49,7 @@ def greedy_plan(observation: Observation) -> Admission:
     shares = gain_shares(observation)
     plans = [observation.uplink.admission(observation) for _ in _ORDERS]
     for plan, (power, bonus) in zip(plans, _ORDERS, strict=True):
-        # The small term sends a user to its strongest station when the score does not.
+        # The small term breaks ties in favour of the user's strongest station.
         plan.fill(observation.samples * (shares**power + 1e-6 * shares), bonus)
     return max(plans, key=lambda plan: plan.value)
 

@@ -1,9 +1,9 @@
 """Policies by name.
 
 A policy is a part: a callable `(Observation, numpy Generator) -> (B, U) bool`, a class whose objects are such callables
-and need no arguments, or an object with state, which is copied. Every run gets a fresh one. A policy whose time grows
-steeply with the network says so in an attribute `quick_up_to`, the number of users up to which it answers in a second
-or so; it is then left out where many decisions or a live page wait for it.
+and need no arguments, or an object with state, which is copied. Every run gets a fresh one. A policy whose run time
+grows steeply with the network sets an attribute `quick_up_to`, the number of users up to which it takes about a second;
+for larger networks it is left out of evaluations with many decisions and of the dashboard.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def register_policy(name: str, policy: Policy) -> None:
 
 
 def get_policy(name: str) -> Policy:
-    """The policy of this name or `module:attribute`, with a memory of its own where it keeps one."""
+    """The policy of this name or `module:attribute`; a stateful policy is copied, so that no state is shared."""
     if name in ALGORITHMS and name not in POLICIES.names:
         raise PolicyError(
             f"the policy '{name}' is trained for a scenario; get it with covey.learned_policy('{name}', scenario), or"
@@ -44,6 +44,6 @@ def quick_up_to(policy: Policy) -> int | None:
 
 
 def quick_policies(users: int | None = None) -> list[str]:
-    """Names of all registered policies that are quick in a network of this many users, or in any, in their order."""
+    """Names of all policies that are quick with this many users (with any number if None), in registration order."""
     limits = {name: quick_up_to(get_policy(name)) for name in POLICIES.names}
     return [name for name, most in limits.items() if most is None or (users is not None and users <= most)]

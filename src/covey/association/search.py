@@ -1,4 +1,4 @@
-"""Local search: drop a few related users, fill up again in another order, keep what is no worse."""
+"""Local search by destroy and repair: drop a few related users, refill in another order, keep plans no worse."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from covey.association.policies import greedy_plan
 from covey.network import Observation
 from covey.uplink import Admission
 
-#: Steps at most, and steps without gain after which the search ends. Counted, not timed: results repeat exactly.
+#: Maximum steps, and steps without gain before stopping. Counted, not timed, so that results are reproducible.
 _STEPS = 600
 _PATIENCE = 200
-#: Users dropped in one step at most.
+#: Maximum users dropped in one step.
 _DROPS = 6
-#: Last improvements of which the best survivor of the block matching is taken.
+#: Number of latest improvements that are tried in block matching.
 _SETTLED = 3
 _GAIN_POWERS = (0.0, 0.25, 0.5, 1.0)
 _REUSE_BONUSES = (0.0, 0.25, 0.5)
@@ -60,7 +60,7 @@ def _best_settled(observation: Observation, improvements: list[Admission]) -> Bo
 
 
 def _related(plan: Admission, identities: IntArray, rng: np.random.Generator) -> IntArray:
-    """Served users to drop: some of those that share a block or a station with a random one, or any; or a broadcast."""
+    """Served users to drop: a random subset of all, of one block or of one station; or all of one broadcast."""
     served = np.flatnonzero(plan.station >= 0)
     one = rng.choice(served)
     relation = rng.integers(4)

@@ -1,4 +1,4 @@
-"""What a policy is, and what it must answer."""
+"""The policy type, and validation of a policy's answer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from covey.arrays import BoolArray
 from covey.errors import PolicyError
 from covey.network import Observation
 
-#: A policy: what the stations see and a random generator in, the users that each station selects (B, U) out.
+#: A policy maps an observation and a random generator to the users that each station selects, (B, U).
 Policy = Callable[[Observation, np.random.Generator], BoolArray]
 
 

@@ -1,1 +1,1 @@
-"""Measurements side by side with what covey replaces; `covey bench` runs them."""
+"""Benchmarks against peers, run by `covey bench`."""

@@ -1,4 +1,4 @@
-"""Speed and quality of the allocation methods, beside a general solver and the exact optimum."""
+"""Speed and quality of the allocation methods, compared with a general solver and the exact optimum."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _LINK = {"power_w": 1.0, "noise_w": 1e-12, "min_sinr": 1.0}
 def noise_levels_vs_cvxpy(users: int = 1000, repeats: int = 7, seed: int = 0) -> dict[str, Any]:
     """Time of `noise_levels` against cvxpy with Clarabel on one task, and how far they differ, on two instances.
 
-    `paper_setting`: 200 to 600 samples, v_max 12, n_min 100, where no floor is active. `floors_active`: sizes
-    spread widely and n_min at 0.9 of what is feasible, which takes `noise_levels` several steps. Speed is taken at
-    the solver's own tolerance, the difference at the tightest that it reaches. Needs cvxpy.
+    `paper_setting`: 200 to 600 samples, v_max 12, n_min 100, where no floor is active. `floors_active`: widely
+    spread sizes and n_min at 0.9 of the largest feasible value, for which `noise_levels` iterates. Speed is measured
+    at the solver's default tolerance, the difference at the tightest that it reaches. Needs cvxpy.
     """
     rng = np.random.default_rng(seed)
     spread = np.ceil(rng.lognormal(5.5, 0.8, users))
@@ -51,7 +51,7 @@ def _against_cvxpy(samples: NDArray[np.float64], n_min: float, repeats: int) -> 
     task = np.zeros(users, dtype=np.int64)
 
     def by_solver(**options: float) -> NDArray[np.float64]:
-        # In shares of the cap times the number of users, so that the solver sees numbers near 1.
+        # Scaled by the mean share of the cap, so that the solver sees numbers near 1.
         unit = _V_MAX * samples.sum() / users
         share = cvxpy.Variable(users)
         cost = users * (1.0 / samples) / np.sqrt(1.0 / samples).sum() ** 2
@@ -64,7 +64,7 @@ def _against_cvxpy(samples: NDArray[np.float64], n_min: float, repeats: int) -> 
 
     ours = noise_levels(samples, task, _V_MAX, n_min).std
     tight = by_solver(tol_gap_abs=1e-11, tol_gap_rel=1e-11, tol_feas=1e-11)
-    # In turn, so that whatever else the machine does falls on both.
+    # Interleaved, so that other load on the machine affects both.
     pairs = [
         (timed(by_solver, 1)["min_s"], timed(partial(noise_levels, samples, task, _V_MAX, n_min), 50)["median_s"])
         for _ in range(repeats)
@@ -87,7 +87,7 @@ def _against_cvxpy(samples: NDArray[np.float64], n_min: float, repeats: int) -> 
 def noise_levels_growth(
     sizes: Sequence[int] = (100, 1_000, 10_000, 100_000), repeats: int = 9, tasks: int = 4, seed: int = 0
 ) -> dict[str, Any]:
-    """Time of `noise_levels` over the number of users; `exponent` is the growth since the row before, 1 if linear."""
+    """Time of `noise_levels` by number of users; `exponent`: scaling exponent since the row before, 1 if linear."""
     rng = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
     for users in sizes:
@@ -107,7 +107,7 @@ def noise_levels_growth(
 def assign_blocks_vs_exact(instances: int = 200, seed: int = 0) -> dict[str, Any]:
     """Served samples of `assign_blocks` against the optimum, on paper-size networks; every result is checked.
 
-    Half the selections give each user to its nearest able station, half to random able stations.
+    Half the selections assign each user to its nearest capable station, half to random capable stations.
     """
     gaps: dict[str, list[float]] = {"nearest": [], "random": []}
     seconds: list[float] = []
@@ -189,7 +189,7 @@ def _network(rng: np.random.Generator, network: Network) -> Observation:
 
 
 def _random_selection(observation: Observation, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Every user at a random able station, at most R per station."""
+    """Every user at a random capable station, at most R per station."""
     selected = np.zeros(observation.eligible.shape, dtype=bool)
     for b in rng.permutation(len(selected)):
         able = np.flatnonzero(observation.eligible[b] & ~selected.any(axis=0))

@@ -1,4 +1,4 @@
-"""Speed of the environment, of training, and of deciding, with where the time goes."""
+"""Speed of the environment, of training and of decisions, with profiles."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from covey.seeding import generator
 
 
 def environment_speed(*, episodes: int = 8, networks: tuple[int, ...] = (1, 64, 512)) -> dict[str, Any]:
-    """Network steps a second of surrogate rounds in the paper's network, by networks played together."""
+    """Network steps per second of surrogate rounds in the paper's network, by batch size."""
     scenario = load_scenario("paper")
     rows = []
     for count in networks:
@@ -51,7 +51,7 @@ def environment_speed(*, episodes: int = 8, networks: tuple[int, ...] = (1, 64, 
 
 
 def _episode(rounds: SurrogateRounds, rng: np.random.Generator, number: int) -> int:
-    """One episode of random choices; network steps played."""
+    """Play one episode of random actions; returns the number of network steps."""
     rounds.reset([rounds.count * number + n for n in range(rounds.count)])
     steps = 0
     while not rounds.done:
@@ -62,8 +62,8 @@ def _episode(rounds: SurrogateRounds, rng: np.random.Generator, number: int) -> 
 
 
 def training_speed(*, epochs: int = 10) -> dict[str, Any]:
-    """Environment and gradient steps a second of `covey train paper`, and where the time goes."""
-    # No validation falls into the measured epochs; it is run every 20 and costs about as much as five of them.
+    """Environment and gradient steps per second of `covey train paper`, and a profile."""
+    # No validation in the measured epochs; it runs every 20 epochs and costs about as much as five of them.
     settings = LearnerSettings(epochs=epochs + 9, validate_every=epochs + 9)
     found = {}
     for head in ("additive", "subset"):
@@ -90,7 +90,7 @@ def training_speed(*, epochs: int = 10) -> dict[str, Any]:
 
 
 def _shares(profile: cProfile.Profile, whole: str, parts: dict[str, str]) -> dict[str, float]:
-    """Share of the function `whole` that each part's function takes, with what it calls; of covey's functions only."""
+    """Cumulative time of each part's function as a share of the function `whole`; covey's functions only."""
     cumulative: dict[str, float] = {}
     stats: Any = pstats.Stats(profile)
     for (file, _, name), (_, _, _, total, _) in stats.stats.items():
@@ -100,7 +100,7 @@ def _shares(profile: cProfile.Profile, whole: str, parts: dict[str, str]) -> dic
 
 
 def decision_time(*, repeats: int = 20, users: tuple[int, ...] = (12, 100, 1000)) -> dict[str, Any]:
-    """Milliseconds of one decision of all stations as users grow: a learned policy, guarded and alone, and greedy."""
+    """Milliseconds per decision of all stations by number of users: a learned policy, guarded and alone, and greedy."""
     policy = trained_policy(Trainer(load_scenario("paper"), LearnerSettings(epochs=1, networks=1, validation=1)))
     rows = []
     for count in users:
@@ -112,10 +112,10 @@ def decision_time(*, repeats: int = 20, users: tuple[int, ...] = (12, 100, 1000)
 def decision_growth(
     *, repeats: int = 9, users: tuple[int, ...] = (12, 100, 1000, 10_000, 100_000), stations: int = 4
 ) -> dict[str, Any]:
-    """Milliseconds of a round's decision and of its allocation of blocks and noise, as users grow on a growing site.
+    """Scaling of a round's decision and its allocation of blocks and noise with the number of users, in milliseconds.
 
-    Stations and blocks stay, so that the number of users served does; `allocation_ms` is for greedy's selection.
-    `exponents` are the growths since the row before, 1 if linear.
+    The area grows with the users; stations and blocks are fixed, and so is the number of served users.
+    `allocation_ms` is for greedy's selection. `exponents`: scaling exponents since the row before, 1 if linear.
     """
     policy = trained_policy(Trainer(load_scenario("paper"), LearnerSettings(epochs=1, networks=1, validation=1)))
     rows: list[dict[str, Any]] = []

@@ -1,7 +1,7 @@
-"""Speed of learning, beside a plain PyTorch loop, Opacus and the machine's own peak.
+"""Speed of learning, compared with a plain PyTorch loop, Opacus and the machine's peak.
 
-Both sides of a comparison are measured in turn, in the same minutes and on the same arrays; read the
-ratios, whose interval over the repeats is given with them.
+Both sides of a comparison are interleaved, in the same minutes and on the same arrays; read the ratios,
+which come with their interval over the repeats.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def clip_vs_opacus(batch: int = 256, repeats: int = 9, clip: float = 1.0, seed: 
     """A whole private step of the paper's CNN on one batch against Opacus' ghost clipping. Needs Opacus.
 
     Ours has one thread. Opacus has one and two, in the default memory layout and with channels last;
-    `times_faster` compares with the fastest of its ways with the same number of threads,
-    `times_faster_than_two_threads` with the fastest of its ways with two.
+    `times_faster` compares with its fastest configuration with one thread,
+    `times_faster_than_two_threads` with its fastest with two.
     """
     opacus: Any = importlib.import_module("opacus")
     x, y = _random_batch(batch, seed)
@@ -181,10 +181,10 @@ def matmul_fraction(batch: int = 256, repeats: int = 9, size: int = 1024, seed: 
 def round_profile(
     users: int = 12, samples: int = 100, repeats: int = 9, size: int = 1024, seed: int = 0
 ) -> dict[str, Any]:
-    """Where the time of a training round of the CNN goes, on one thread, and what share of the machine's peak it is.
+    """Profile of a training round of the CNN on one thread, and its share of the machine's peak.
 
-    `parts` are shares of the processor time by kernel; `of_peak` counts the multiplications that a plain forward and
-    backward pass needs, against the speed of a matrix product measured in turn.
+    `parts` are shares of CPU time by kernel; `of_peak` counts the operations that a plain forward and
+    backward pass needs, relative to the speed of an interleaved matrix product.
     """
     data = _random_users(users, samples, 1, _CIFAR, seed)
     module = build_model(Model(name="cnn"), _CIFAR, _CLASSES)
@@ -231,7 +231,7 @@ def growth(
 ) -> dict[str, Any]:
     """Seconds per learning round of a small model over the number of users (4 tasks) and of tasks (120 users).
 
-    A third of the users trains. `exponent` is the growth since the row before, 1 if linear.
+    A third of the users trains. `exponent` is the scaling exponent since the row before, 1 if linear.
     """
     by_users = [(count, 4) for count in users]
     by_tasks = [(120, count) for count in tasks]

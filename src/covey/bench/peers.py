@@ -1,4 +1,4 @@
-"""What the benchmarks compare with: a round as a plain PyTorch loop, and a private step by Opacus."""
+"""The baselines of the benchmarks: a round as a plain PyTorch loop, and a private step by Opacus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from covey.seeding import generator
 
 @dataclass(frozen=True)
 class Step:
-    """Settings of a local step that both sides share."""
+    """Settings of a local step, shared by both sides."""
 
     clip: float
     noise_std: float
@@ -29,7 +29,7 @@ class Step:
 
 
 class PlainLoop:
-    """A round as one would write it: a module for each task, a loop over users, full batches."""
+    """A straightforward round: a module per task, a loop over users, full batches."""
 
     def __init__(
         self,
@@ -118,7 +118,7 @@ def opacus_step(
     threads: int,
     noise_multiplier: float = 1.0,
 ) -> Callable[[], nn.Module]:
-    """A function that makes one private step by Opacus and returns the module with its gradients."""
+    """A function that runs one private step by Opacus and returns the module with its gradients."""
     module = conventional_cnn()
     nn.utils.vector_to_parameters(torch.from_numpy(weights.copy()), module.parameters())
     if channels_last:
@@ -127,7 +127,7 @@ def opacus_step(
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=len(x))
     private, optimizer, criterion, _ = opacus.PrivacyEngine().make_private(
         module=module,
-        # A step of size 0 keeps the weights, so that every repeat does the same work.
+        # A learning rate of 0 keeps the weights, so that every repeat does the same work.
         optimizer=torch.optim.SGD(module.parameters(), lr=0.0),
         criterion=nn.CrossEntropyLoss(),
         data_loader=loader,

@@ -1,4 +1,4 @@
-"""Timing in turns: both sides of a ratio run in the same minutes."""
+"""Interleaved timing: both sides of a ratio run in the same minutes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def all_cores() -> Iterator[None]:
 
 
 def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
-    """Seconds of each function, called in turn `repeats` times after one call that does not count."""
+    """Seconds of each function, called in turn `repeats` times after one warm-up call."""
     times: dict[str, list[float]] = {name: [] for name in functions}
     for number in range(repeats + 1):
         for name, function in functions.items():
@@ -43,7 +43,7 @@ def interleaved(functions: dict[str, Callable[[], object]], repeats: int) -> dic
 
 
 def ratio(slow: list[float], fast: list[float]) -> dict[str, float]:
-    """How many times less time `fast` takes than `slow`, pair by pair."""
+    """Speed-up of `fast` over `slow`, pair by pair."""
     return interval([a / b for a, b in zip(slow, fast, strict=True)])
 
 
@@ -54,7 +54,7 @@ def interval(values: list[float]) -> dict[str, float]:
 
 
 def timed(job: Callable[[], object], repeats: int) -> dict[str, float]:
-    """Median and minimum wall time of a job in seconds, after one run that does not count."""
+    """Median and minimum wall time of a job in seconds, after one warm-up run."""
     job()
     seconds = []
     for _ in range(repeats):

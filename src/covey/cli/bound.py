@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from covey.cli.common import cores, progress_bar
+from covey.cli.common import Overrides, Quiet, ScenarioName, cores, progress_bar
 from covey.parts import ALGORITHMS, POLICIES
-from covey.scenario import PRESETS, Scenario, load_scenario
+from covey.scenario import Scenario, load_scenario
 
 if TYPE_CHECKING:
     from covey.association import Policy
 
 
 def bound(
-    scenario: Annotated[str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file.")] = "quick",
+    scenario: ScenarioName = "quick",
     policy: Annotated[
         str,
         typer.Option(
@@ -31,12 +31,9 @@ def bound(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in the run.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for bound.json, bound.csv and bound.png.")] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario key, e.g. training.clip=3. Repeatable."),
-    ] = None,
+    set_: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> int:
     """Play a run and hold the corrected convergence bound against what it did.
 

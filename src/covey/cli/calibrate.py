@@ -11,15 +11,15 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from covey.cli.common import cores, progress_bar
-from covey.scenario import PRESETS, load_scenario
+from covey.cli.common import Overrides, Quiet, ScenarioName, cores, progress_bar
+from covey.scenario import load_scenario
 
 if TYPE_CHECKING:
     from covey.environment import Calibration
 
 
 def calibrate_(
-    scenario: Annotated[str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file.")] = "quick",
+    scenario: ScenarioName = "quick",
     runs: Annotated[int, typer.Option(min=2, help="Real runs to play; every fourth only measures the error.")] = 12,
     first_seed: Annotated[
         int | None, typer.Option(min=0, help="Seed of the first run; far from those of evaluations when not given.")
@@ -28,11 +28,9 @@ def calibrate_(
     out: Annotated[
         Path | None, typer.Option(help="Also write the calibration to this JSON file, for --calibration.")
     ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario key. Repeatable.")
-    ] = None,
+    set_: Overrides = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the calibration as JSON instead of a table.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> int:
     """Fit the surrogate's constants to real runs of a scenario, and report how wrong it is.
 

@@ -1,4 +1,4 @@
-"""What several commands share: progress bars, polite interruption, free folders."""
+"""What several commands share: options, progress bars, polite interruption, free folders."""
 
 from __future__ import annotations
 
@@ -14,8 +14,16 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from covey.errors import ResumeError
-from covey.scenario import Scenario, load_scenario
+from covey.scenario import PRESETS, Scenario, load_scenario
 
+#: Arguments and options that mean the same in several commands.
+ScenarioName = Annotated[str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario key, e.g. network.users=20. Repeatable."),
+]
+CalibrationFile = Annotated[Path | None, typer.Option(help="Calibration file; the one of the scenario when not given.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 #: Options of commands that compute many pieces of work.
 Processes = Annotated[int | None, typer.Option(min=1, help="Experiments computed at once; all cores by default.")]
 Ray = Annotated[

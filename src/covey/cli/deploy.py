@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from covey.cli.common import free_folder, interruptible, progress_bar, stored_scenario
+from covey.cli.common import Overrides, Quiet, free_folder, interruptible, progress_bar, stored_scenario
 from covey.cli.mistakes import SUGGEST
 from covey.cli.policy_option import POLICY_CHOICES, named_policy
 from covey.errors import INTERRUPTED, DeployError, ResumeError
@@ -26,16 +26,11 @@ from covey.scenario import load_scenario
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", suggest_commands=SUGGEST)
 
 Seed = Annotated[int, typer.Option(min=0, help="Seed of everything random in the run.")]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario key, e.g. network.users=20. Repeatable."),
-]
 Patience = Annotated[float, typer.Option(min=1.0, help="Seconds that an exchange waits for devices to answer.")]
 Authority = Annotated[
     Path | None,
     typer.Option("--ca", help="Certificate of the authority; turns on TLS. Without it nothing is encrypted."),
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")]
 _REPLAY = (
     "privacy.noise is 'replay': whoever has the seed, as the server does, can take all noise off;"
     " set it to 'secure' for privacy"

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from covey.cli.common import Ray, interruptible, progress_bar
+from covey.cli.common import CalibrationFile, Overrides, Quiet, Ray, ScenarioName, interruptible, progress_bar
 from covey.errors import INTERRUPTED, ScenarioError
 from covey.parts import ALGORITHMS, POLICIES
-from covey.scenario import PRESETS, load_scenario
+from covey.scenario import load_scenario
 
 if TYPE_CHECKING:
     from covey.association import Policy
+    from covey.evaluation import Comparison
 
 #: Finished pieces of a comparison, in its folder.
 PIECES = "pieces.jsonl"
@@ -29,7 +31,7 @@ def evaluate(
             help=f"A policy file of `covey train`, one trained before ({', '.join(ALGORITHMS)}), {POLICIES.choices}."
         ),
     ],
-    scenario: Annotated[str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file.")] = "quick",
+    scenario: ScenarioName = "quick",
     layouts: Annotated[int, typer.Option(min=2, help="Held-out layouts; one run of every policy on each.")] = 20,
     first_seed: Annotated[int, typer.Option(min=0, help="Seed of the first layout; training never uses these.")] = 0,
     learning: Annotated[str, typer.Option(help="surrogate, or real rounds of federated learning.")] = "surrogate",
@@ -37,21 +39,17 @@ def evaluate(
         list[str] | None,
         typer.Option("--against", help=f"{POLICIES.choices}, or a policy file; repeatable. All quick ones by default."),
     ] = None,
-    calibration: Annotated[
-        Path | None, typer.Option(help="Calibration file; the one of the scenario when not given.")
-    ] = None,
+    calibration: CalibrationFile = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for comparison.json, comparison.csv and comparison.png.")
     ] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario key. Repeatable.")
-    ] = None,
+    set_: Overrides = None,
     processes: Annotated[
         int, typer.Option(min=1, help="Policies and groups of layouts computed at once; 1 starts no processes.")
     ] = 1,
     ray: Ray = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> int:
     """Compare a trained policy, alone and guarded, with the reference policies, layout by layout.
 
@@ -73,10 +71,9 @@ def evaluate(
     from covey.agents.library import policies_named
     from covey.environment import Calibration
     from covey.evaluation import compare, default_policies
-    from covey.files import csv_bytes, make_folder, write_atomically
+    from covey.files import make_folder
     from covey.jobs import Store, open_pool
-    from covey.report.comparison import comparison_table, draw_comparison
-    from covey.report.pictures import png
+    from covey.report.comparison import comparison_table
 
     if learning not in ("surrogate", "real"):
         raise ScenarioError(f"--learning is '{learning}'; it is either surrogate or real")
@@ -90,21 +87,13 @@ def evaluate(
     notes = Console(stderr=True, quiet=quiet)
     try:
         with interruptible(), ExitStack() as stack:
-            progress = stack.enter_context(progress_bar(notes))
-            bar = progress.add_task("layouts", total=layouts * len(policies), now="")
-            finished: dict[str, int] = {}
-
-            def show(name: str, done: int) -> None:
-                finished[name] = done
-                progress.update(bar, completed=sum(finished.values()), now=name)
-
             comparison = compare(
                 chosen,
                 policies,
                 range(first_seed, first_seed + layouts),
                 learning=learning,  # type: ignore[arg-type]
                 calibration=None if calibration is None else Calibration.load(calibration),
-                on_layout=show,
+                on_layout=stack.enter_context(_layouts_bar(notes, layouts * len(policies))),
                 pool=stack.enter_context(open_pool(processes, ray)) if processes > 1 or ray is not None else None,
                 kept=None if out is None else Store(out / PIECES),
             )
@@ -114,22 +103,7 @@ def evaluate(
         return INTERRUPTED
     text = json.dumps(comparison.to_dict(), indent=2) + "\n"
     if out is not None:
-        write_atomically(out / "comparison.json", text.encode())
-        write_atomically(out / "comparison.png", png(draw_comparison(comparison)))
-        rows = (
-            {
-                "policy": result.policy,
-                "layout": seed,
-                "reward": float(result.reward[index]),
-                "reward_without_penalty": float(result.without_penalty[index]),
-                "violators": float(result.violators[index]),
-                "served": float(result.served[index]),
-                "final_loss": float(result.final_loss[index]),
-            }
-            for result in comparison.results
-            for index, seed in enumerate(comparison.seeds)
-        )
-        write_atomically(out / "comparison.csv", csv_bytes(rows))
+        _write(comparison, text, out)
     if as_json and not quiet:
         typer.echo(text, nl=False)
     else:
@@ -138,6 +112,44 @@ def evaluate(
         if out is not None:
             console.print(f"Results in [bold]{out}[/]", highlight=False, soft_wrap=True)
     return 0
+
+
+@contextmanager
+def _layouts_bar(console: Console, total: int) -> Iterator[Callable[[str, int], None]]:
+    """A progress bar over the layouts of all policies; gives what is told a policy and how many it has finished."""
+    with progress_bar(console) as progress:
+        bar = progress.add_task("layouts", total=total, now="")
+        finished: dict[str, int] = {}
+
+        def show(name: str, done: int) -> None:
+            finished[name] = done
+            progress.update(bar, completed=sum(finished.values()), now=name)
+
+        yield show
+
+
+def _write(comparison: Comparison, text: str, out: Path) -> None:
+    """comparison.json (its `text`), comparison.png, and comparison.csv with a row per policy and layout."""
+    from covey.files import csv_bytes, write_atomically
+    from covey.report.comparison import draw_comparison
+    from covey.report.pictures import png
+
+    write_atomically(out / "comparison.json", text.encode())
+    write_atomically(out / "comparison.png", png(draw_comparison(comparison)))
+    rows = (
+        {
+            "policy": result.policy,
+            "layout": seed,
+            "reward": float(result.reward[index]),
+            "reward_without_penalty": float(result.without_penalty[index]),
+            "violators": float(result.violators[index]),
+            "served": float(result.served[index]),
+            "final_loss": float(result.final_loss[index]),
+        }
+        for result in comparison.results
+        for index, seed in enumerate(comparison.seeds)
+    )
+    write_atomically(out / "comparison.csv", csv_bytes(rows))
 
 
 def _reference(name: str, known: dict[str, Policy], scenario: object) -> Policy:

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from covey.cli.common import Processes, Ray, cores, interruptible, progress_bar
+from covey.cli.common import Processes, Quiet, Ray, cores, interruptible, progress_bar
 from covey.errors import INTERRUPTED, ScenarioError
 from covey.figures import FIGURE_NAMES
 from covey.figures.scales import SCALES
@@ -45,7 +45,7 @@ def figures(
         bool, typer.Option("--any-version", help="Reuse what other versions of covey or its libraries have computed.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print claims.json instead of a table.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> int:
     """Compute the paper's figures 2 to 10 and our own, and judge every claim.
 

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from covey.cli.common import Overrides, Quiet
 from covey.errors import ScenarioError
 from covey.scenario import PRESETS, Scenario, load_scenario
 
@@ -85,13 +86,11 @@ def privacy(
         typer.Option(help="Formula that answers: exact (default), zcdp (default with announcements), simple."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the scenario's numbers of samples; 0.")] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario key. Repeatable.")
-    ] = None,
+    set_: Overrides = None,
     run: Annotated[Path | None, typer.Option(help="Folder of a run: what has it spent?")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for privacy.png and privacy.json.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of words and tables.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> int:
     """Answer budget questions: of rounds, noise, epsilon and delta, give three and get the fourth.
 
@@ -113,10 +112,7 @@ def privacy(
       covey privacy --run runs/quick-greedy-seed0
     """
     from covey.cli.spending import spent_by
-    from covey.files import write_atomically
     from covey.privacy.accounting import Method
-    from covey.report.pictures import png
-    from covey.simulation.checkpoint import prepare_folder
 
     options = Options(
         scenario, rounds, noise_std, epsilon, delta, clip, samples, on, adjacency, identity_epsilon, identity_rho,
@@ -131,14 +127,31 @@ def privacy(
     answer = _planned(options, formula, picture) if run is None else spent_by(run, formula, picture)
     text = json.dumps(answer.record, indent=2, allow_nan=False) + "\n"
     if out is not None:
-        prepare_folder(out, overwrite=True)
-        write_atomically(out / "privacy.json", text.encode())
-        if answer.figure is not None:
-            write_atomically(out / "privacy.png", png(answer.figure))
+        _write(answer, text, out)
     if as_json and not quiet:
         typer.echo(text, nl=False)
         return 0
     console = Console(quiet=quiet, highlight=False)
+    _show(answer, console)
+    if out is not None:
+        console.print(f"Results in [bold]{out}[/]", soft_wrap=True)
+    return 0
+
+
+def _write(answer: Answer, text: str, out: Path) -> None:
+    """privacy.json (its `text`) and, where there is one, privacy.png."""
+    from covey.files import write_atomically
+    from covey.report.pictures import png
+    from covey.simulation.checkpoint import prepare_folder
+
+    prepare_folder(out, overwrite=True)
+    write_atomically(out / "privacy.json", text.encode())
+    if answer.figure is not None:
+        write_atomically(out / "privacy.png", png(answer.figure))
+
+
+def _show(answer: Answer, console: Console) -> None:
+    """Print the answer, the formulas behind it, and what it holds for and what not."""
     console.print(answer.sentence, style="bold", markup=False)
     console.print(answer.table)
     for title, lines in (("This holds as follows:", answer.holds), ("Not covered:", answer.excluded)):
@@ -147,9 +160,6 @@ def privacy(
         for line in lines:
             bullets.add_row("-", Text(line))
         console.print(bullets)
-    if out is not None:
-        console.print(f"Results in [bold]{out}[/]", soft_wrap=True)
-    return 0
 
 
 def _planned(options: Options, method: Method | None, picture: bool) -> Answer:

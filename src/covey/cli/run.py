@@ -9,7 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from covey.cli.common import Overrides, Quiet
 from covey.cli.policy_option import POLICY_CHOICES
+from covey.parts import ANNOUNCEMENTS
 from covey.scenario import PRESETS
 
 
@@ -28,18 +30,12 @@ def run(
     ] = None,
     identity: Annotated[
         str | None,
-        typer.Option(
-            help="How tasks are announced: raw, noisy_max (noised and charged) or from_release (from noised uploads);"
-            " short for privacy.identity."
-        ),
+        typer.Option(help=f"How tasks are announced: {ANNOUNCEMENTS.choices}; short for privacy.identity."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for the results; runs/SCENARIO-POLICY-seedS when not given.")
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario key, e.g. network.users=20. Repeatable."),
-    ] = None,
+    set_: Overrides = None,
     workers: Annotated[
         int | None, typer.Option(min=1, help="Processes that compute for the users; results do not depend on it.")
     ] = None,
@@ -53,7 +49,7 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the run that --out holds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead of tables.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> int:
     """Train K models with users over a simulated network, privately, round by round.
 

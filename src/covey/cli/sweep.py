@@ -18,11 +18,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from covey.cli.common import Processes, Ray, cores, interruptible, progress_bar
+from covey.cli.common import Processes, Quiet, Ray, ScenarioName, cores, interruptible, progress_bar
 from covey.errors import INTERRUPTED, OutputError, ResumeError, ScenarioError
 from covey.files import csv_bytes, make_folder, write_atomically
 from covey.jobs import Store, digest, in_order, key_of, open_pool, results, scenario_digest
-from covey.scenario import PRESETS, Scenario, load_scenario
+from covey.scenario import Scenario, load_scenario
 from covey.scenario.load import fingerprint
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class Wanted:
 
 
 def sweep(
-    scenario: Annotated[str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file.")] = "quick",
+    scenario: ScenarioName = "quick",
     out: Annotated[Path, typer.Option(help="Folder; every training has one of its own in it.")] = Path("runs/sweep"),
     seeds: Annotated[int, typer.Option(min=1, help="Seeds of every setting, from --first-seed on.")] = 3,
     first_seed: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
@@ -110,7 +110,7 @@ def sweep(
     processes: Processes = None,
     ray: Ray = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the rows as JSON instead of a table.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> int:
     """Train with several seeds and settings, each in a folder of its own.
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from covey.cli.common import CalibrationFile, Overrides, Quiet
 from covey.scenario import PRESETS
 
 
@@ -34,20 +35,15 @@ def train(
         list[str] | None,
         typer.Option("--learner", metavar="KEY=VALUE", help="Any learner setting, e.g. discount=0.9. Repeatable."),
     ] = None,
-    calibration: Annotated[
-        Path | None, typer.Option(help="Calibration file; the one of the scenario when not given.")
-    ] = None,
+    calibration: CalibrationFile = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder; runs/train-SCENARIO-ALGORITHM-seedS when not given.")
     ] = None,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Override a scenario key, e.g. network.users=20. Repeatable."),
-    ] = None,
+    set_: Overrides = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted training in --out.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the training that --out holds.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print summary.json instead of a table.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    quiet: Quiet = False,
 ) -> int:
     """Train one agent per station to choose its users, together.
 

@@ -1,1 +1,1 @@
-"""The dashboard: a local web server for a folder of runs and trainings. Import `covey.dashboard.app` to build it."""
+"""The dashboard: a local web server for a folder of runs and trainings; `covey.dashboard.app` builds it."""

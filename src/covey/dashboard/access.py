@@ -1,12 +1,12 @@
-"""Who may ask for what: every request passes here first, and every answer leaves with strict headers.
+"""Access control: middleware that checks every request and adds security headers to every response.
 
-Without a token only this machine is served, and only pages of the dashboard itself may write or read. With a
-token nothing is read or written without it. What is checked, and against what:
+Without a token only the loopback interface is served, and only same-origin pages may read or write. With a
+token every request must be authenticated. Checks:
 
-- Host: a name that somebody else's DNS could point to this machine is refused (DNS rebinding).
-- Origin and Sec-Fetch-Site: requests that a page of another origin makes are refused (cross-site forgery).
-- Content-Type: writes are JSON, which a page of another origin cannot send without asking first.
-- Size and duration of bodies.
+- Host: unknown names are refused (DNS rebinding).
+- Origin and Sec-Fetch-Site: cross-origin requests are refused (cross-site request forgery).
+- Content-Type: writes are JSON, which another origin cannot send without a CORS preflight.
+- Body size and timeout.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from covey.dashboard.scenario_keys import BODY_BYTES, BODY_S, Settings, is_loopback
 
-#: Sent with every answer. Pages load only what the dashboard itself serves, and nobody may frame them.
+#: Headers of every response. Pages load same-origin resources only and may not be framed.
 HEADERS: dict[str, str] = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self';"
@@ -40,13 +40,13 @@ HEADERS: dict[str, str] = {
     "cache-control": "no-store",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
-    # Not "no-referrer": browsers would then send the login form without its origin.
+    # Not "no-referrer": browsers would then send the login form with a null origin.
     "referrer-policy": "same-origin",
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
-#: For a report, which brings its own script: it runs apart from the dashboard, without its origin or any network.
+#: For a report, which has inline scripts: sandboxed, in an opaque origin, without network access.
 REPORT_POLICY = (
     "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline';"
     " img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -62,7 +62,7 @@ input, button { font: inherit; padding: 0.35rem 0.7rem; border-radius: 5px; bord
 input { display: block; width: 100%; box-sizing: border-box; }
 :focus-visible { outline: 3px solid light-dark(#0b57b0, #8ab8ff); outline-offset: 2px; }
 """
-#: The login page is all that is shown without a token, so that it brings its style along, known by its hash.
+#: The login page is the only one served without a token, so its style is inline, allowed by hash.
 _LOGIN_POLICY = (
     f"default-src 'none'; style-src 'sha256-{b64encode(sha256(_LOGIN_STYLE.encode()).digest()).decode()}';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -79,7 +79,7 @@ _LOGIN_PAGE = """<!DOCTYPE html>
 
 
 class Guard:
-    """The outermost layer of the dashboard."""
+    """ASGI middleware around the whole dashboard."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._settings = app, settings
@@ -87,7 +87,7 @@ class Guard:
         self._names = {"localhost"} if settings.token is None else own
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse it."""
+        """Forward a request, or refuse it."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -109,7 +109,7 @@ class Guard:
         await (answer or self._app)(scope, receive, send)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        """The answer to a request that is not allowed, else None."""
+        """The error response to a request that is not allowed, otherwise None."""
         host = headers.get("host", "")
         if not self._is_our_name(host):
             return refuse(
@@ -130,7 +130,7 @@ class Guard:
         return None
 
     def _is_our_name(self, host: str) -> bool:
-        """Whether the Host header is an address, or a name that only this machine's own resolver gives it."""
+        """Whether the Host header is an IP address or a known name of this machine."""
         try:
             name = (urlsplit(f"//{host}").hostname or "").lower()
         except ValueError:
@@ -164,12 +164,12 @@ class Guard:
 
 
 def refuse(status: int, sentence: str) -> Response:
-    """An error as one sentence."""
+    """An error response with a one-sentence message."""
     return JSONResponse({"error": sentence}, status_code=status)
 
 
 async def on_http(request: Request, error: HTTPException) -> Response:
-    """The sentence for an address or a way of asking that does not exist."""
+    """The response to an unknown path or a method that is not allowed."""
     response = refuse(error.status_code, f"{error.detail}: {request.method} {request.url.path[:80]}")
     response.headers.update(error.headers or {})
     return response
@@ -189,7 +189,7 @@ def _is_json(headers: Headers) -> bool:
 
 
 def _same_origin(scope: Scope, headers: Headers, host: str) -> bool:
-    """Whether a request was made by a page of the dashboard, by a person, or by no browser at all."""
+    """Whether a request is same-origin, typed by the user, or not from a browser."""
     origin, site = headers.get("origin"), headers.get("sec-fetch-site")
     if origin is not None:
         parts = urlsplit(origin) if origin.isascii() else urlsplit("")
@@ -197,7 +197,7 @@ def _same_origin(scope: Scope, headers: Headers, host: str) -> bool:
             return False
     if site is None or site in ("same-origin", "none"):
         return True
-    # A link elsewhere may lead here, but nothing else of another page may come in.
+    # Cross-site links may open the dashboard; all other cross-site requests are refused.
     opens_page = scope["method"] == "GET" and scope["path"] in ("/", _LOGIN)
     return opens_page and headers.get("sec-fetch-mode") == "navigate" and headers.get("sec-fetch-dest") == "document"
 
@@ -222,7 +222,7 @@ async def _read_body(headers: Headers, receive: Receive) -> bytes | Response:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body that was read, then goes on with the connection."""
+    """A `receive` that replays the body already read, then delegates to the connection."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
@@ -243,7 +243,7 @@ def _with_headers(send: Send) -> Send:
 
 
 def sentence_of(problems: Sequence[Any]) -> str:
-    """The first of the problems that FastAPI found in a request, as one sentence."""
+    """The first validation error of FastAPI as one sentence."""
     problem = problems[0] if problems else {}
     where = ".".join(str(part) for part in problem.get("loc", ())[1:]) or "the request"
     message = str(problem.get("msg", "is not allowed")).replace("Input should", "it should")
@@ -251,5 +251,5 @@ def sentence_of(problems: Sequence[Any]) -> str:
 
 
 def dumps(value: Any) -> bytes:
-    """Strict JSON."""
+    """Strict JSON; NaN and infinity raise."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode()

@@ -1,4 +1,4 @@
-"""The dashboard as an application: what can be asked, and by which part it is answered."""
+"""The dashboard as an ASGI application: routes and error handlers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from covey.dashboard.runs_folder import FILES, EntryNameError, Folder, NotFoundE
 from covey.dashboard.scenario_keys import COLUMNS, COMPARED, NAME, PLAYGROUND, Settings
 from covey.errors import CoveyError
 
-#: Errors of covey to statuses of answers; anything else that a user can act on is 422.
+#: HTTP status by exception type; any other `CoveyError` is 422.
 _STATUS: dict[type[CoveyError], int] = {NotFoundError: 404, BusyError: 409, EntryNameError: 409}
 
 Id = Annotated[str, Query(min_length=1, max_length=NAME, description="Folder of an entry.")]
@@ -43,24 +43,24 @@ Columns = Annotated[
 
 
 class Error(BaseModel):
-    """What was wrong, what is allowed, how to fix it."""
+    """Error message: what was wrong, what is allowed, how to fix it."""
 
     error: str
 
 
 class About(BaseModel):
-    """What this dashboard is."""
+    """Version, folder and limits of this dashboard."""
 
     version: str
     folder: str = Field(description="Name of the folder it serves.")
-    jobs: int = Field(description="Runs and trainings that may go on at once.")
-    compared: int = Field(description="Entries that can be compared at once.")
-    playground: dict[str, int] = Field(description="Largest sizes of a playground.")
-    reasons: dict[str, str] = Field(description="Why a user is not served, in words.")
+    jobs: int = Field(description="Maximum number of concurrent runs and trainings.")
+    compared: int = Field(description="Maximum number of entries in a comparison.")
+    playground: dict[str, int] = Field(description="Maximum sizes of a playground network.")
+    reasons: dict[str, str] = Field(description="Reasons for which a user is not served, by key.")
 
 
 class Details(BaseModel):
-    """Everything about an entry but its rows."""
+    """An entry without its rows."""
 
     entry: Entry
     scenario: dict[str, Any]
@@ -70,13 +70,13 @@ class Details(BaseModel):
 
 
 class Started(BaseModel):
-    """The name of the entry of a job."""
+    """The entry of a job."""
 
     id: str
 
 
 class Stop(BaseModel):
-    """What to stop."""
+    """The entry to stop."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -84,24 +84,24 @@ class Stop(BaseModel):
 
 
 class Resume(Stop):
-    """What to continue, and to how many rounds."""
+    """The entry to resume, and its new number of rounds."""
 
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
 class Json(Response):
-    """An answer that is JSON already."""
+    """A response that is already serialised."""
 
     media_type = "application/json"
 
 
 def create_app(settings: Settings, closing: Callable[[], bool] = lambda: False) -> ASGIApp:
-    """The dashboard of a folder, guarded; `closing` tells streams that the server wants to end."""
+    """The dashboard of a folder with access control; `closing` tells event streams that the server is shutting down."""
     return Guard(api_app(settings, closing), settings)
 
 
 def api_app(settings: Settings, closing: Callable[[], bool] = lambda: False) -> FastAPI:
-    """The dashboard of a folder without a guard: never serve it to anybody."""
+    """The dashboard of a folder without access control: never expose it directly."""
     app = FastAPI(
         title="covey dashboard",
         version=metadata.version("covey"),
@@ -146,7 +146,7 @@ def _add_reading(app: FastAPI, settings: Settings, folder: Folder, jobs: Jobs, c
 
     @app.get("/api/about")
     def about() -> About:
-        """What this dashboard is and what it takes."""
+        """Version, folder and limits of this dashboard."""
         return About(
             version=metadata.version("covey"),
             folder=folder.root.name,
@@ -158,7 +158,7 @@ def _add_reading(app: FastAPI, settings: Settings, folder: Folder, jobs: Jobs, c
 
     @app.get("/api/entries")
     def entries() -> list[Entry]:
-        """All runs and trainings, the last changed first."""
+        """All runs and trainings, most recently changed first."""
         return catalogue.entries()
 
     @app.get("/api/entry")
@@ -182,22 +182,22 @@ def _add_reading(app: FastAPI, settings: Settings, folder: Folder, jobs: Jobs, c
 
     @app.get("/api/pictures", response_class=Json, responses={200: {"content": {"application/json": {}}}})
     def picture(id: Id) -> Response:
-        """What the report of a run draws: its site, curves and one frame per round."""
+        """Data of a run's report: site, curves and one frame per round."""
         return Json(dumps(pictures.whole(folder.place(id))))
 
     @app.get("/api/curves")
     def curves(ids: Ids, columns: Columns = []) -> Curves:  # noqa: B006
-        """Columns of several entries, to draw over each other."""
+        """Columns of several entries, for overlaid plots."""
         return curves_of(catalogue, tables, ids, columns)
 
     @app.get("/api/differences")
     def differences(ids: Ids) -> Differences:
-        """What the settings of several entries differ in."""
+        """Settings in which several entries differ."""
         return differences_of(catalogue, ids)
 
     @app.get("/api/watch", response_class=StreamingResponse)
     def watch() -> Response:
-        """Server-sent events of the list: `entries` that are new or changed, names that are `gone`."""
+        """Server-sent events of the list: `entries` (new or changed) and `gone` (removed names)."""
         return _stream(streams, with_pings(streams.watch()))
 
     @app.get("/api/follow", response_class=StreamingResponse)
@@ -208,14 +208,14 @@ def _add_reading(app: FastAPI, settings: Settings, folder: Folder, jobs: Jobs, c
 
     @app.get("/api/choices")
     def form_choices() -> Choices:
-        """What forms are made of: schemas, presets, policies."""
+        """Form options: schemas, presets, policies."""
         return choices()
 
 
 def _add_writing(app: FastAPI, folder: Folder, jobs: Jobs) -> None:
     @app.post("/api/check")
     def check(form: Form) -> Answer:
-        """Whether a form may be started, with the sentences of the command line; starts nothing."""
+        """Validate a form with the error messages of the command line; starts nothing."""
         return judge(form, folder)
 
     @app.post("/api/start", status_code=201)
@@ -225,7 +225,7 @@ def _add_writing(app: FastAPI, folder: Folder, jobs: Jobs) -> None:
 
     @app.post("/api/stop", status_code=202)
     def stop(what: Stop) -> Started:
-        """Interrupt a run or training; what is finished is saved and can be resumed."""
+        """Interrupt a run or training; finished rounds are saved and it can be resumed."""
         jobs.stop(what.id)
         return Started(id=what.id)
 

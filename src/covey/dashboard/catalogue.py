@@ -1,4 +1,4 @@
-"""The list of all runs and trainings in a folder, kept up to date by the times of their files."""
+"""The list of all runs and trainings in a folder, cached by file modification times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from covey.dashboard.runs_folder import MARKS, OUTPUT, Folder, NotFoundError
 from covey.simulation.checkpoint import CHECKPOINT
 from covey.simulation.progress import PROGRESS, worker_of
 
-#: Files whose times and sizes tell whether the facts of an entry have changed.
+#: Files whose modification times and sizes are the cache key of an entry.
 _WATCHED = (
     PROGRESS, "summary.json", "scenario.toml", "learner.json", CHECKPOINT, TRAINING_CHECKPOINT, METRICS, OUTPUT,
 )  # fmt: skip
@@ -22,9 +22,9 @@ Signature = tuple[tuple[str, int, int], ...]
 
 
 class Catalogue:
-    """Entries of a folder; safe to use from several threads.
+    """Entries of a folder; thread-safe.
 
-    `starting(name)` is the process of a job that has been started here, while it has not yet taken its lock.
+    `starting(name)` is the process id of a job started by this dashboard, which may not have taken its lock yet.
     """
 
     def __init__(self, folder: Folder, starting: Callable[[str], int | None] = lambda name: None) -> None:
@@ -34,7 +34,7 @@ class Catalogue:
         self._lock = threading.Lock()
 
     def entries(self) -> list[Entry]:
-        """All entries, the last changed first."""
+        """All entries, most recently changed first."""
         found = [self._entry(name, files) for name, files in self.folder.walk()]
         with self._lock:
             names = {entry.id for entry in found}
@@ -42,7 +42,7 @@ class Catalogue:
         return sorted(found, key=lambda entry: (-entry.updated, entry.id))
 
     def entry(self, name: str) -> Entry:
-        """One entry; `NotFoundError` when there is none of this name."""
+        """One entry; raises `NotFoundError` if there is none of this name."""
         path = self.folder.place(name)
         files = {file.name: file.stat(follow_symlinks=False) for file in os.scandir(path) if _plain_file(file)}
         if not MARKS & files.keys():
@@ -50,12 +50,12 @@ class Catalogue:
         return self._entry(name, files)
 
     def worker(self, name: str) -> int | None:
-        """The process that works on an entry: its number, 0 if on another machine, None if there is none."""
+        """Process id of the worker of an entry; 0 if it is on another machine, None if there is none."""
         worker = worker_of(self.folder.root / name)
         return self._starting(name) if worker is None else worker
 
     def _entry(self, name: str, files: Mapping[str, os.stat_result]) -> Entry:
-        # Asked before the facts are read: work that ends in between is then seen as running a moment longer.
+        # Checked before the files are read: if the job ends in between, it merely shows as running a moment longer.
         worker = self.worker(name)
         facts = self._known(name, files)
         running = worker is not None

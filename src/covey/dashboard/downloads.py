@@ -1,4 +1,4 @@
-"""What pages draw of a run: the data of the report's pictures, from the run's folder."""
+"""Plot data of runs, loaded from their folders and cached."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from covey.simulation import History
 from covey.simulation.checkpoint import CHECKPOINT
 from covey.simulation.load_run import read_history
 
-#: Runs whose data are kept in memory.
+#: Size of the cache, in runs.
 _KEPT = 8
 
 
 class Pictures:
-    """Data for pictures of runs, kept until a run's checkpoint changes; safe to use from several threads."""
+    """LRU cache of plot data, invalidated when a run's checkpoint changes; thread-safe."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[Path, str], tuple[int, dict[str, Any]]] = OrderedDict()
         self._lock = threading.Lock()
 
     def whole(self, path: Path) -> dict[str, Any]:
-        """Everything that a report draws, as `covey.report.page_data` describes it."""
+        """The data of the whole report, see `covey.report.page_data`."""
         return self._data(path, "whole")
 
     def newest(self, path: Path) -> dict[str, Any]:

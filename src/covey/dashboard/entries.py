@@ -1,4 +1,4 @@
-"""What a list shows of a run or training, read from as little of its folder as possible."""
+"""List entries of runs and trainings, read from as few bytes of their folders as possible."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ Kind = Literal["run", "training"]
 Status = Literal["running", "finished", "interrupted", "failed"]
 Number = float | int | str | None
 
-#: Numbers of the last row that lists show.
+#: Columns of the last row that the list shows.
 SHOWN: dict[Kind, tuple[str, ...]] = {
     "run": ("accuracy", "loss", "clustering_accuracy", "epsilon_max", "served"),
     "training": ("reward", "violating_rounds", "served", "guarded_reward"),
 }
-#: Bytes at the end of a file of progress in which its last row stands.
+#: Bytes read from the end of a progress file; they hold its last row.
 _TAIL = 64 * 1024
-#: Bytes of a JSON or TOML file that is read at most.
+#: Size limit of JSON and TOML files, in bytes.
 _LARGEST = 8 * 1024 * 1024
 
 
 class Entry(BaseModel):
-    """A run or training, as a list shows it."""
+    """A run or training in the list."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -45,17 +45,17 @@ class Entry(BaseModel):
     scenario: str = Field(description="Name of the scenario.")
     policy: str = Field(description="Policy of a run, algorithm of a training.")
     seed: int | None
-    done: int = Field(description="Rounds or epochs that are finished.")
-    total: int | None = Field(description="Rounds or epochs that were asked for.")
+    done: int = Field(description="Finished rounds or epochs.")
+    total: int | None = Field(description="Requested rounds or epochs.")
     updated: float = Field(description="Last change, in seconds since 1970.")
-    message: str = Field(description="What went wrong, if something did.")
+    message: str = Field(description="Error message, if it failed.")
     numbers: dict[str, Number] = Field(description="Some numbers of the last round or epoch.")
-    resumable: bool = Field(description="Whether it can be continued.")
+    resumable: bool = Field(description="Whether it can be resumed.")
     stoppable: bool = Field(description="Whether it runs on this machine and can be stopped.")
 
 
 class Facts(BaseModel):
-    """What the files of an entry say; who works on it is not among them."""
+    """Facts derived from the files of an entry; whether it is running is not among them."""
 
     kind: Kind
     ended: Status
@@ -84,7 +84,7 @@ def facts_of(path: Path, files: Mapping[str, os.stat_result]) -> Facts:
         facts = _without_results(path, files, kind)
     elif OUTPUT in files and files[OUTPUT].st_mtime_ns >= files.get(PROGRESS, files[OUTPUT]).st_mtime_ns:
         _add_last_words(facts, path)
-    # A run with real devices goes on where its devices are, with a command of its own.
+    # A run with real devices is resumed with `covey deploy`, not from the dashboard.
     facts.resumable = checkpoint in files and "scenario.toml" in files and DEPLOYMENT not in files
     return facts
 
@@ -113,7 +113,7 @@ def _from_progress(path: Path, kind: Kind) -> Facts | None:
 
 
 def _ends(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """The first event of a file of progress, and those that stand complete near its end."""
+    """The first event of a progress file, and the complete events in its tail."""
     try:
         with open(path, "rb") as file:
             first = _event(file.readline(_TAIL))
@@ -122,7 +122,7 @@ def _ends(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
             lines = file.read(_TAIL).split(b"\n")
     except OSError:
         return {}, []
-    # What follows the last line end is being written; what comes before the first one may be cut.
+    # The text after the last newline is still being written; the first line of the tail may be truncated.
     events = [_event(line) for line in lines[:-1]]
     return first, [event for event in events if event]
 
@@ -184,7 +184,7 @@ def _from_checkpoint(path: Path, kind: Kind, checkpoint: str) -> Facts | None:
 
 
 def _without_results(path: Path, files: Mapping[str, os.stat_result], kind: Kind) -> Facts:
-    """Facts of an entry that never came to its first checkpoint: what its output says, if there is one."""
+    """Facts of an entry without a checkpoint: the error in its output, if there is one."""
     message = last_words(path / OUTPUT) if OUTPUT in files else ""
     stopped = not message or _stopped(message)
     return Facts(
@@ -196,7 +196,7 @@ def _without_results(path: Path, files: Mapping[str, os.stat_result], kind: Kind
 
 
 def _add_last_words(facts: Facts, path: Path) -> None:
-    """Add an error that came before or after anything that progress tells, as when a job cannot be resumed."""
+    """Add an error that the progress file does not contain, e.g. of a failed resume."""
     words = last_words(path / OUTPUT)
     if words and not facts.message and not _stopped(words):
         facts.message = words
@@ -208,7 +208,7 @@ def _stopped(words: str) -> bool:
 
 
 def last_words(path: Path) -> str:
-    """The last paragraph that a job printed, on one line: its error, if it failed."""
+    """The last paragraph of a job's output, on one line: its error, if it failed."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
@@ -229,7 +229,7 @@ def _shown(row: Mapping[str, Any], kind: Kind) -> dict[str, Number]:
 
 
 def number(value: Any) -> Number:
-    """A number that strict JSON can hold: nothing for what is undefined, a word for what is infinite."""
+    """A number for strict JSON: NaN becomes None, infinity "infinite"."""
     if isinstance(value, float) and value != value:
         return None
     if isinstance(value, float) and value in (float("inf"), float("-inf")):
@@ -238,12 +238,12 @@ def number(value: Any) -> Number:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The object that a JSON file holds; empty when there is none."""
+    """The object in a JSON file; empty if the file is missing or invalid."""
     return _read(path, json.loads)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The table that a TOML file holds; empty when there is none."""
+    """The table in a TOML file; empty if the file is missing or invalid."""
     return _read(path, tomllib.loads)
 
 

@@ -1,4 +1,4 @@
-"""Live updates: streams of events about the list and about single entries, made by watching files."""
+"""Live updates: server-sent events for the list and for single entries, by polling files."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from covey.dashboard.run_tables import Tables
 from covey.dashboard.scenario_keys import STREAMS
 from covey.errors import CoveyError
 
-#: Seconds between two looks at a list, at an entry that runs, and at one that does not.
+#: Polling intervals in seconds: the list, a running entry, an idle entry.
 _LIST_S, _RUNNING_S, _IDLE_S = 1.0, 0.3, 1.0
-#: Rows of one event at most.
+#: Maximum number of rows per event.
 _ROWS = 500
-#: Seconds after which a silent stream says that it is there; also how a lost client is found.
+#: Keep-alive interval in seconds; the ping also detects disconnected clients.
 _SILENCE_S = 10.0
 
 
 class Streams:
-    """Streams of server-sent events, as text; they end when `closing` says so."""
+    """Streams of server-sent events as text; they end once `closing()` is true."""
 
     def __init__(
         self, catalogue: Catalogue, tables: Tables, pictures: Pictures, closing: Callable[[], bool] = lambda: False
@@ -39,7 +39,7 @@ class Streams:
         return self.open >= STREAMS
 
     async def watch(self) -> AsyncGenerator[str]:
-        """Events of the list: `entries` with those that are new or changed, `gone` with names that vanished."""
+        """Events of the list: `entries` (new or changed) and `gone` (removed names)."""
         known: dict[str, Entry] = {}
         first = True
         async with _Counted(self):
@@ -56,7 +56,7 @@ class Streams:
                 await self._nap(_LIST_S)
 
     async def follow(self, name: str) -> AsyncGenerator[str]:
-        """Events of an entry: `entry`, `reset` (forget all rows), `rows`, and `frame` with the last round of a run."""
+        """Events of an entry: `entry`, `reset` (discard all rows), `rows`, and `frame` with the last round of a run."""
         path = self._catalogue.folder.place(name)
         entry: Entry | None = None
         version, sent, shown = -1, 0, -1
@@ -92,14 +92,14 @@ class Streams:
             return None
 
     async def _nap(self, seconds: float) -> None:
-        """Wait in short steps, so that the server can close quickly."""
+        """Sleep in short steps, so that the server can shut down quickly."""
         while seconds > 0 and not self.closing():
             await asyncio.sleep(min(seconds, 0.25))
             seconds -= 0.25
 
 
 class _Counted:
-    """Counts an open stream for as long as it is open."""
+    """Context manager that counts an open stream."""
 
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
@@ -112,7 +112,7 @@ class _Counted:
 
 
 async def with_pings(events: AsyncGenerator[str]) -> AsyncIterator[str]:
-    """The events; empty ones become a comment when nothing has been sent for a while."""
+    """The events; an empty one becomes a keep-alive comment if nothing has been sent for a while."""
     loop = asyncio.get_running_loop()
     last = loop.time()
     yield ": here\n\n"

@@ -1,4 +1,4 @@
-"""Forms for new runs and trainings: what can be set, and whether what was typed is allowed."""
+"""Forms for new runs and trainings: options and validation."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Name = Annotated[str, Field(min_length=1, max_length=NAME)]
 
 
 class Base(BaseModel):
-    """Where a scenario comes from: a preset or an entry's own, and what is changed."""
+    """The source of a scenario: a preset or an entry, and overrides."""
 
     model_config = ConfigDict(extra="forbid")
 
     preset: Annotated[str, Field(max_length=64)] = Field("quick", description="Name of a preset.")
-    entry: Name | None = Field(None, description="Take the scenario of this run or training instead of a preset.")
+    entry: Name | None = Field(None, description="Use the scenario of this run or training instead of a preset.")
     overrides: Annotated[list[Text], Field(max_length=OVERRIDES)] = Field(
         default_factory=list,
         description="Changes as on the command line: section.key=value, or section.key=default.",
@@ -41,14 +41,16 @@ class Base(BaseModel):
 
 
 class Form(Base):
-    """A new run or training, as its form is filled in."""
+    """The form of a new run or training."""
 
     kind: Literal["run", "training"] = "run"
-    name: Annotated[str, Field(max_length=64)] = Field("", description="Folder; made from the rest when empty.")
+    name: Annotated[str, Field(max_length=64)] = Field("", description="Folder; generated if empty.")
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     policy: Annotated[str, Field(max_length=64)] = Field("greedy", description="Of a run, by name.")
     policy_of: Name | None = Field(None, description="Use the policy of this training instead.")
-    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(None, description="Of a run; the scenario's own.")
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
+        None, description="Of a run; default: the scenario's."
+    )
     learner: Annotated[list[Text], Field(max_length=OVERRIDES)] = Field(
         default_factory=list, description="Settings of a training, key=value."
     )
@@ -56,19 +58,19 @@ class Form(Base):
 
 
 class Problem(BaseModel):
-    """Something that is not allowed: the key it is about, and one sentence."""
+    """A validation error: its key and one sentence."""
 
     key: str
     sentence: str
 
 
 class Answer(BaseModel):
-    """What a form is worth: whether it may be started, and what it amounts to."""
+    """The result of validating a form."""
 
     ok: bool
     sentence: str = Field("", description="The error, as the command line would print it.")
     problems: list[Problem] = Field(default_factory=list, description="All problems, by key.")
-    command: str = Field(description="The same on the command line.")
+    command: str = Field(description="The equivalent command.")
 
 
 class Preset(BaseModel):
@@ -80,20 +82,20 @@ class Preset(BaseModel):
 
 
 class Choices(BaseModel):
-    """Everything that forms are made of: JSON schemas with descriptions, presets and policies."""
+    """Form options: JSON schemas with descriptions, presets and policies."""
 
     scenario: dict[str, Any]
     learner: dict[str, Any]
     presets: list[Preset]
-    policies: list[str] = Field(description="Of a run: registered ones and algorithms.")
-    live: list[str] = Field(description="Policies that answer at once in any network.")
+    policies: list[str] = Field(description="Policies of a run: registered policies and algorithms.")
+    live: list[str] = Field(description="Policies that decide instantly in any network.")
     slow: list[str] = Field(description="Policies that may take seconds.")
     algorithms: list[str]
 
 
 @cache
 def choices() -> Choices:
-    """What forms offer."""
+    """The form options; computed once."""
     presets = []
     for name in PRESETS:
         scenario = load_scenario(name)
@@ -111,18 +113,18 @@ def choices() -> Choices:
 
 
 def scenario_of(base: Base, folder: Folder) -> Scenario:
-    """The scenario that a form describes; `ScenarioError` with the sentence of the command line otherwise."""
+    """The scenario of a form; raises `ScenarioError` with the message of the command line."""
     table, where = table_of(base, folder)
     return scenario_from_dict(table, where=where)
 
 
 def settings_of(form: Form) -> LearnerSettings:
-    """The learner settings that a form describes."""
+    """The learner settings of a form."""
     return learner_settings({}, form.learner, literal=False)
 
 
 def judge(form: Form, folder: Folder) -> Answer:
-    """Whether a form may be started, with every problem by key."""
+    """Validate a form; all problems are listed by key."""
     try:
         scenario = scenario_of(form, folder)
         check_start(form, scenario, folder)
@@ -132,7 +134,7 @@ def judge(form: Form, folder: Folder) -> Answer:
 
 
 def check_start(form: Form, scenario: Scenario, folder: Folder) -> None:
-    """Raise what starting the form would end with, as far as it can be told beforehand."""
+    """Raise the errors of starting the form that can be detected in advance."""
     if form.kind == "training":
         settings_of(form)
         check_tasks_are_known(scenario)
@@ -149,12 +151,12 @@ def check_start(form: Form, scenario: Scenario, folder: Folder) -> None:
 
 
 def policy_file(form: Form, folder: Folder) -> Path:
-    """The trained policy that a form names, relative to the folder."""
+    """The file of the trained policy of a form, relative to the folder."""
     return folder.file(form.policy_of or "", POLICY).relative_to(folder.root)
 
 
 def command_of(form: Form) -> str:
-    """The command that does the same, for a terminal in the folder of the dashboard."""
+    """The equivalent command, run in the folder of the dashboard."""
     source = f"{form.entry}/scenario.toml" if form.entry else form.preset
     words = ["covey", "train" if form.kind == "training" else "run", source]
     for override in form.overrides:
@@ -172,7 +174,7 @@ def command_of(form: Form) -> str:
 
 
 def table_of(base: Base, folder: Folder) -> tuple[dict[str, Any], str]:
-    """The nested dictionary of a form's scenario before it is validated, and what errors call it."""
+    """The scenario of a form as a nested dictionary, not yet validated, and its name in error messages."""
     if base.entry is not None:
         source: str | Path = folder.file(base.entry, "scenario.toml")
         where = f"scenario '{base.entry}/scenario.toml'"
@@ -202,7 +204,7 @@ def _check_sizes(table: dict[str, Any]) -> None:
 
 
 def _check_path(table: dict[str, Any], folder: Folder) -> None:
-    """Refuse data outside the folder: whoever may start a run may not read the whole machine."""
+    """Refuse data outside the folder: starting a run must not grant read access to the whole machine."""
     data = table.get("data")
     path = data.get("path") if isinstance(data, dict) else None
     if not isinstance(path, str) or not path:

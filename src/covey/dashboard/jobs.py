@@ -1,7 +1,7 @@
-"""Runs and trainings that the dashboard starts, stops and resumes, each a process of its own.
+"""Start, stop and resume runs and trainings, each in its own process.
 
-Jobs outlive the dashboard: they have a session of their own, so that Ctrl-C does not reach them, and a
-dashboard that is started later finds them by their lock.
+Jobs outlive the dashboard: each has its own session, so that Ctrl-C does not reach it, and a dashboard
+started later finds it by its lock.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from covey.scenario import dump_scenario
 
 
 class BusyError(CoveyError):
-    """What is asked does not fit what goes on: too many jobs, or one that runs or has ended."""
+    """The request conflicts with the state of the jobs: too many, already running, or already finished."""
 
 
 class Jobs:
-    """Starts, stops and resumes work in a folder; at most `limit` at once."""
+    """Starts, stops and resumes jobs in a folder; at most `limit` run concurrently."""
 
     def __init__(self, folder: Folder, limit: int) -> None:
         self._folder, self._limit = folder, limit
@@ -36,10 +36,10 @@ class Jobs:
         self.catalogue = Catalogue(folder, self._starting)
 
     def start(self, form: Form) -> str:
-        """Start a new run or training; the name of its entry."""
+        """Start a new run or training; returns the name of its entry."""
         scenario = scenario_of(form, self._folder)
         check_start(form, scenario, self._folder)
-        words, about = self._words(form)
+        arguments, about = self._arguments(form)
         with self._lock:
             self._check_limit()
             name = self._folder.name_for(form.name, f"{scenario.name}-{about}-seed{form.seed}")
@@ -50,11 +50,11 @@ class Jobs:
                 raise OutputError(why_not(path, error)) from None
             write_atomically(path / "scenario.toml", dump_scenario(scenario).encode())
             command = "train" if form.kind == "training" else "run"
-            self._begin(name, [command, f"{name}/scenario.toml", "--seed", str(form.seed), "--out", name, *words])
+            self._begin(name, [command, f"{name}/scenario.toml", "--seed", str(form.seed), "--out", name, *arguments])
         return name
 
     def resume(self, name: str, rounds: int | None) -> None:
-        """Continue a run or training that was interrupted; `rounds` also extends a finished run."""
+        """Resume an interrupted run or training; `rounds` also extends a finished run."""
         with self._lock:
             entry = self.catalogue.entry(name)
             if entry.status == "running":
@@ -66,11 +66,11 @@ class Jobs:
             if entry.status == "finished" and (rounds is None or rounds <= entry.done):
                 raise BusyError(f"'{name}' is finished; give more than its {entry.done} rounds to extend it")
             self._check_limit()
-            words = ["--rounds", str(rounds)] if rounds is not None else []
-            self._begin(name, ["train" if entry.kind == "training" else "run", "--resume", "--out", name, *words])
+            more = ["--rounds", str(rounds)] if rounds is not None else []
+            self._begin(name, ["train" if entry.kind == "training" else "run", "--resume", "--out", name, *more])
 
     def stop(self, name: str) -> None:
-        """Interrupt work so that it saves what is finished; it can be resumed."""
+        """Interrupt a job; it saves a checkpoint and can be resumed."""
         self._folder.place(name)
         worker = self.catalogue.worker(name)
         if worker is None:
@@ -85,7 +85,7 @@ class Jobs:
             raise BusyError(f"'{name}' belongs to another user of this machine; they can stop it") from None
 
     def running(self) -> list[str]:
-        """Names of all work that goes on in the folder, whoever started it."""
+        """Names of all running jobs in the folder, whoever started them."""
         return [entry.id for entry in self.catalogue.entries() if entry.status == "running"]
 
     def _check_limit(self) -> None:
@@ -97,16 +97,16 @@ class Jobs:
             )
 
     def _starting(self, name: str) -> int | None:
-        """The process of a job of ours that has not ended."""
+        """Process id of a job started by this dashboard that is still running."""
         process = self._started.get(name)
         return process.pid if process is not None and process.poll() is None else None
 
-    def _words(self, form: Form) -> tuple[list[str], str]:
-        """Further words of the command, and what the name of the entry says about them."""
+    def _arguments(self, form: Form) -> tuple[list[str], str]:
+        """Further arguments of the command, and the policy or algorithm for the entry's name."""
         if form.kind == "training":
             settings = settings_of(form)
-            words = [word for text in form.learner for word in ("--learner", text)]
-            return [*words, "--algorithm", settings.algorithm, "--learning", form.learning], settings.algorithm
+            arguments = [argument for text in form.learner for argument in ("--learner", text)]
+            return [*arguments, "--algorithm", settings.algorithm, "--learning", form.learning], settings.algorithm
         policy, about = form.policy, form.policy
         if form.policy_of is not None:
             file = policy_file(form, self._folder)
@@ -114,7 +114,7 @@ class Jobs:
         rounds = ["--rounds", str(form.rounds)] if form.rounds is not None else []
         return ["--policy", policy, *rounds], about
 
-    def _begin(self, name: str, words: list[str]) -> None:
+    def _begin(self, name: str, arguments: list[str]) -> None:
         output: Path = self._folder.root / name / OUTPUT
         try:
             file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
@@ -122,13 +122,13 @@ class Jobs:
             raise OutputError(why_not(output, error)) from None
         try:
             self._started[name] = subprocess.Popen(
-                [sys.executable, "-m", "covey", *words, "--quiet"],
+                [sys.executable, "-m", "covey", *arguments, "--quiet"],
                 cwd=self._folder.root,
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                # A job needs no token, and errors are read best on one line.
+                # The token is not passed on; wide output keeps error messages on one line.
                 env={key: value for key, value in os.environ.items() if key != TOKEN_VARIABLE} | {"COLUMNS": "1000"},
             )
         except OSError as error:
@@ -138,7 +138,7 @@ class Jobs:
 
 
 def _stop_signal(process: int) -> signal.Signals:
-    """What interrupts a process: Ctrl-C, or a polite kill where a script put it aside and Ctrl-C is ignored."""
+    """The signal that interrupts a process: SIGINT, or SIGTERM if it ignores SIGINT (background jobs of scripts)."""
     try:
         status = Path(f"/proc/{process}/status").read_text(encoding="ascii", errors="replace")
     except OSError:

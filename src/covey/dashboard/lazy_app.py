@@ -1,4 +1,4 @@
-"""An application that answers before all of it is imported."""
+"""An ASGI application that serves static pages while the API is still being imported."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class Late:
-    """Serves `pages` at once, and everything below /api once `make` has returned the application for it.
+    """Serves `pages` at once, and /api once `make` has returned the application for it.
 
-    `make` runs in a thread of its own, from the first such request or from `begin` on. Before that a browser can
-    load the whole page: imports would hold the interpreter's lock for seconds.
+    `make` runs in its own thread, started by the first API request or by `begin`. Deferring it lets the browser
+    load the page first: imports would hold the GIL for seconds.
     """
 
     def __init__(self, pages: ASGIApp, make: Callable[[], ASGIApp]) -> None:
@@ -23,16 +23,16 @@ class Late:
         self._begun = threading.Lock()
 
     def begin(self) -> None:
-        """Start to make the application, unless that has been done."""
+        """Start building the application; idempotent."""
         if self._begun.acquire(blocking=False):
             threading.Thread(target=self._run, daemon=True, name="covey-import").start()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, if need be after a wait."""
+        """Answer a request; API requests wait until the application is built."""
         app = self._pages
         if scope["type"] == "http" and scope["path"].startswith("/api"):
             self.begin()
-            # Shielded: a client that goes away must not cancel what others wait for.
+            # Shielded: a client that disconnects must not cancel the future that others await.
             app = await asyncio.shield(asyncio.wrap_future(self._made))
         await app(scope, receive, send)
 

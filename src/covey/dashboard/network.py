@@ -1,4 +1,4 @@
-"""One network of the playground: its links, and what comes of a policy's choice. Nothing is trained."""
+"""One network of the playground: its links, and the outcome of a policy's selection. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from covey.scenario import Scenario, schema
 from covey.seeding import generator
 from covey.simulation.world import clipping_norms
 
-#: Users at most for a policy that is not quick, and seconds for the exact one.
+#: Maximum number of users for slow policies, and time limit of the exact one in seconds.
 _SLOW_USERS, _EXACT_S = 24, 2.0
-#: Bounds of models that are built to count their weights.
+#: Limits on models that are built to count their weights.
 _DEEPEST, _WIDEST = 4, 4096
-#: Sample shapes and classes of data sets that are too large to read for their shape alone.
+#: Sample shapes and classes of data sets that are too large to load just for their shape.
 SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
     "digits": ((1, 8, 8), 10),
     "cifar10": ((3, 32, 32), 10),
@@ -39,9 +39,9 @@ SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
 
 
 class Network:
-    """One network in one round, and what policies make of it.
+    """One network in one round, and the outcomes of policies on it.
 
-    tasks, samples: of every user, drawn from the seed as in a run when not given.
+    tasks, samples: per user; drawn from the seed as in a run if not given.
     """
 
     def __init__(
@@ -83,17 +83,17 @@ class Network:
 
     @cached_property
     def alone_bps(self) -> NDArray[np.float64]:
-        """(U, B) rate of every user at every station if nobody else sends."""
+        """(U, B) interference-free rate of every user at every station."""
         return self.limits.uplink.alone_bps(self.observation.gains, self.limits)
 
     @cached_property
     def feasible(self) -> NDArray[np.bool_]:
-        """(U, B): the station runs the user's task, and the user alone reaches the rate floor there."""
+        """(U, B): the station runs the user's task, and the interference-free rate reaches the rate floor."""
         reached = self.alone_bps >= self.scenario.radio.min_rate_bps
         return np.asarray(reached & self.observation.eligible.T)
 
     def outcome(self, name: str, rounds: int) -> dict[str, Any]:
-        """What a policy chooses and what comes of it."""
+        """The selection of a policy and its outcome."""
         try:
             selected = self._choose(name)
         except PolicyError as error:
@@ -160,10 +160,10 @@ class Network:
         )
 
     def _constraints(self, report: CheckReport) -> list[dict[str, Any]]:
-        """The constraints that a choice can meet or miss, with how close they are to their limit."""
+        """The constraints on a selection, with their slack."""
         radio, privacy = self.scenario.radio, self.scenario.privacy
         one_broadcast_s = self._model_bits / radio.downlink_rate_bps
-        # A constraint binds where nothing more of its kind fits: no user, no broadcast, no noise, no rate to spare.
+        # A constraint binds if its slack is below one unit: a user, a broadcast, or a small share of noise or rate.
         steps = {
             "users_per_station": (0.5, self.limits.radio.blocks),
             "downlink_time": (one_broadcast_s, radio.downlink_limit_s),
@@ -191,7 +191,7 @@ class Network:
 
 
 def _flags(plan: Plan) -> NDArray[np.int64]:
-    """Broken rules of every user as bits, (U,), as in users.csv."""
+    """(U,) violations of every user as a bit mask, as in users.csv."""
     bits = [plan.kinds[kind].astype(np.int64) << bit for bit, kind in enumerate(VIOLATION_KINDS)]
     return np.asarray(np.sum(bits, axis=0))
 
@@ -206,7 +206,7 @@ def _given(values: Sequence[int] | None, drawn: NDArray[np.int64], name: str) ->
 
 @lru_cache(maxsize=64)
 def _weights(model: schema.Model, data_json: str) -> int:
-    """Weights of the model on the data, without reading data whose shape is known."""
+    """Number of weights of the model, without loading data whose shape is known."""
     data = schema.Data.model_validate_json(data_json)
     widths = (*model.hidden, *model.channels, data.features, data.classes)
     if max(widths) > _WIDEST or len(model.hidden) > _DEEPEST:

@@ -1,4 +1,4 @@
-"""The page itself: files that come with the package, read once."""
+"""Static files of the dashboard, read once from the package."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS = {
 
 
 def page_app() -> FastAPI:
-    """The page alone, as an application."""
+    """An application that serves the static files only."""
     app = FastAPI(openapi_url=None)
     app.include_router(pages())
     app.exception_handler(HTTPException)(on_http)
@@ -27,9 +27,9 @@ def page_app() -> FastAPI:
 
 
 def pages() -> APIRouter:
-    """Routes of the page: `/`, its own files below `/static`, those shared with reports below `/assets`."""
+    """Routes of the static files: `/`, `/static`, and `/assets` for those shared with reports."""
     files = _files(resources.files("covey") / "dashboard" / "static", "/static")
-    # Not by the name of the package, which takes seconds to import.
+    # Not files("covey.report"): importing that package takes seconds.
     files |= _files(resources.files("covey") / "report" / "assets", "/assets")
     router = APIRouter(include_in_schema=False)
 
@@ -49,7 +49,7 @@ def pages() -> APIRouter:
 
 
 def _files(folder: Traversable, before: str) -> dict[str, tuple[bytes, str]]:
-    """Address to content and kind of every file below a folder that a page may need."""
+    """Content and media type of every servable file below a folder, by URL path."""
     found: dict[str, tuple[bytes, str]] = {}
     for item in folder.iterdir():
         kind = _KINDS.get(f".{item.name.rpartition('.')[2]}")

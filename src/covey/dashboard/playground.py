@@ -1,4 +1,4 @@
-"""A network to play with: who can be served where, by which policy, at which noise and epsilon. Nothing is trained."""
+"""The playground: feasible links, and the outcome, noise and epsilon of each policy. Nothing is trained."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from covey.scenario import Scenario
 from covey.scenario.load import scenario_from_dict
 from covey.scenario.part_names import PartName
 
-#: Policies of a question at most.
+#: Maximum number of policies in a request.
 POLICIES_ASKED = 64
 Coordinate = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]
 Points = Annotated[list[tuple[Coordinate, Coordinate]], Field(min_length=1, max_length=PLAYGROUND["users"])]
@@ -32,12 +32,14 @@ Registered = Annotated[str, Field(max_length=NAME), PartName(POLICIES, own=False
 
 
 class Question(Base):
-    """A network: a scenario, and where stations and users are."""
+    """A network: a scenario, and the positions of stations and users."""
 
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(0, description="Places, samples and tasks not given.")
-    round: Annotated[int, Field(ge=0, le=1_000_000)] = Field(0, description="Whose turn it is, and fading.")
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = Field(
+        0, description="Seed of positions, samples and tasks that are not given."
+    )
+    round: Annotated[int, Field(ge=0, le=1_000_000)] = Field(0, description="Sets the turn order and the fading.")
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] | None = Field(
-        None, description="Rounds that epsilon is for, all with these links; the scenario's own when not given."
+        None, description="Rounds that epsilon covers, all with these links; default: the scenario's."
     )
     stations_m: Points | None = Field(None, description="Stations as [x, y] in metres.")
     users_m: Points | None = Field(None, description="Users as [x, y] in metres.")
@@ -48,20 +50,20 @@ class Question(Base):
         Field(None, description="Samples of every user.")
     )
     policies: Annotated[list[Registered], Field(max_length=POLICIES_ASKED)] = Field(
-        default_factory=quick_policies, description="Whose choices to show; those of all quick policies when not given."
+        default_factory=quick_policies, description="Policies to evaluate; default: all quick policies."
     )
 
 
 def play(question: Question, folder: Folder) -> dict[str, Any]:
-    """The network, its links, and what each policy makes of it; ready for JSON.
+    """The network, its links, and the outcome of each policy; JSON-serialisable.
 
-    `links.alone_bps` (U, B) are rates without interference, `links.feasible` (U, B) whether a user
-    could be served there if it were alone. Per policy: `station`, `block`, `rate_bps`, `noise_std`,
+    `links.alone_bps` (U, B) are interference-free rates, `links.feasible` (U, B) whether a user
+    could be served there without interference. Per policy: `station`, `block`, `rate_bps`, `noise_std`,
     `rho`, `epsilon` and `reason` of every user, and `constraints` with slacks and whether they bind.
     """
     scenario = _scenario(question, folder)
     try:
-        # Numbers beyond what floats can hold are an error here, not a silent zero or infinity.
+        # Overflow and invalid operations raise here instead of giving infinity or NaN.
         with np.errstate(over="raise", invalid="raise", divide="ignore"):
             return _play(question, scenario)
     except (ArithmeticError, ValueError) as error:

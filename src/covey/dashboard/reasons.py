@@ -1,4 +1,4 @@
-"""Why a user is not served under a plan: found by trying to add it."""
+"""Why a user is not served under a plan, found by trying to add it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from covey.network import VIOLATION_KINDS, Observation, Plan
 
-#: What each reason means, for people.
+#: Description of each reason.
 REASONS: dict[str, str] = {
     "": "served",
     "no_station": "no station can run its task",
@@ -20,7 +20,7 @@ REASONS: dict[str, str] = {
     "no_block": "no block reaches the rate floor without breaking another link",
     "no_broadcast": "its model's broadcast does not fit into the downlink limit",
 }
-#: Reasons found by trying, the ones that come closest to being served first.
+#: Reasons found by trying, the closest to being served first.
 _ORDER = ("left_out", "displaces", "no_broadcast", "no_block", "beyond_blocks")
 
 
@@ -30,9 +30,9 @@ def why_not_served(
     observation: Observation,
     feasible: NDArray[np.bool_],
 ) -> list[str]:
-    """The reason of every user, a key of `REASONS`, empty for those that are served.
+    """The reason of every user, a key of `REASONS`; empty for served users.
 
-    selected: (B, U) what the policy chose; feasible: (U, B) links that work alone.
+    selected: (B, U) selection of the policy; feasible: (U, B) links that work without interference.
     """
     served = plan.station == np.arange(len(selected))[:, None]  # (B, U)
     return [
@@ -61,7 +61,7 @@ def _reason(
 
 
 def _try(user: int, station: int, served: NDArray[np.bool_], observation: Observation) -> str:
-    """What happens when a station also takes this user."""
+    """The outcome if a station also serves this user."""
     if served[station].sum() >= observation.blocks:
         return "beyond_blocks"
     wanted = served.copy()

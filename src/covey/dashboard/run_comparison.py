@@ -1,4 +1,4 @@
-"""Several runs and trainings side by side: their curves, and what their scenarios differ in."""
+"""Comparison of runs and trainings: curves, and the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ class Column(BaseModel):
 
 
 class Curves(BaseModel):
-    """Curves of the columns that were asked for, and all columns there are."""
+    """Curves of the requested columns, and all available columns."""
 
     columns: list[Column]
     curves: dict[str, list[Curve]]
 
 
 class Difference(BaseModel):
-    """A key in which entries differ, with the value of each, null where it is not set."""
+    """A key in which entries differ, with the value of each; null if not set."""
 
     key: str
     values: list[Number | bool]
 
 
 class Differences(BaseModel):
-    """What entries differ in, and how many keys they share."""
+    """Keys in which entries differ, and the number of keys they share."""
 
     entries: list[str]
     different: list[Difference]

@@ -1,4 +1,4 @@
-"""Rows of runs and trainings: every round or epoch so far, of finished work and of work that goes on."""
+"""Rows of runs and trainings: every round or epoch so far, finished or still running."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from covey.errors import CoveyError
 from covey.simulation.checkpoint import CHECKPOINT, read_checkpoint_header
 from covey.simulation.progress import PROGRESS
 
-#: Tables that are kept in memory.
+#: Size of the cache, in tables.
 _KEPT = 64
 
 Row = dict[str, Any]
@@ -28,7 +28,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Table:
-    """Rows of an entry in order; `version` changes when rows were taken back, otherwise rows are only added."""
+    """Rows of an entry in order, append-only within a `version`; discarding rows increments it."""
 
     rows: list[Row] = field(default_factory=list)
     version: int = 0
@@ -38,26 +38,26 @@ class Table:
 
     @property
     def index(self) -> str:
-        """The column that counts: `round` or `epoch`."""
+        """The index column: `round` or `epoch`."""
         return "epoch" if self.rows and "epoch" in self.rows[0] else "round"
 
 
 class Tables:
-    """Tables of entries, read as far as they have grown; safe to use from several threads."""
+    """LRU cache of tables, read incrementally; thread-safe."""
 
     def __init__(self) -> None:
         self._tables: OrderedDict[Path, Table] = OrderedDict()
         self._lock = threading.Lock()
 
     def table(self, path: Path) -> Table:
-        """The table of the entry in a folder. The rows are not to be changed."""
+        """The table of the entry in a folder. Do not modify the rows."""
         with self._lock:
             table = self._tables.pop(path, None) or Table()
             self._tables[path] = table
             while len(self._tables) > _KEPT:
                 self._tables.popitem(last=False)
             _update(table, path)
-            # A copy of the list: the next reader may add to it or take rows back.
+            # A copy of the list: the next call may append or discard rows.
             return Table(list(table.rows), table.version, table.mark, table.offset, table.whole)
 
 
@@ -75,7 +75,7 @@ def _update(table: Table, path: Path) -> None:
             _append(table, progress)
         if table.whole:
             return
-    # Work that was begun before progress was written, or of which it was lost.
+    # No complete progress file: fall back to the checkpoint or CSV.
     mark = _times(path)
     if table.mark != mark:
         _forget(table, mark)
@@ -98,7 +98,7 @@ def _append(table: Table, progress: Path) -> None:
             event = json.loads(line)
             kind, done = event["event"], int(event["done"])
         except (ValueError, KeyError, TypeError, RecursionError):
-            continue  # a line that a crash cut
+            continue  # a line truncated by a crash
         if kind == "row" and isinstance(event.get("row"), dict):
             _put(table, done, event["row"])
         elif kind == "started":
@@ -106,7 +106,7 @@ def _append(table: Table, progress: Path) -> None:
 
 
 def _begin(table: Table, done: int, event: Row) -> None:
-    """Work starts or goes on after `done` rows: later ones are played again, earlier ones must be there."""
+    """A job starts or resumes after `done` rows: discard later rows; if earlier ones are missing, use stored rows."""
     if done > len(table.rows):
         table.whole = False
     elif done < len(table.rows):
@@ -122,7 +122,7 @@ def _put(table: Table, done: int, row: Row) -> None:
 
 
 def _times(path: Path) -> tuple[Any, ...]:
-    """Times of the files that hold rows, to see whether they have changed."""
+    """Modification times and sizes of the files with rows, as a cache key."""
     times = []
     for name in (CHECKPOINT, TRAINING_CHECKPOINT, "rounds.csv", METRICS):
         try:
@@ -134,7 +134,7 @@ def _times(path: Path) -> tuple[Any, ...]:
 
 
 def _stored(path: Path) -> list[Row]:
-    """Rows from a checkpoint, else from a CSV file; none when there is neither."""
+    """Rows from a checkpoint, otherwise from a CSV file; empty if there is neither."""
     for checkpoint, key in ((TRAINING_CHECKPOINT, "rows"), (CHECKPOINT, "records")):
         if (path / checkpoint).is_file():
             try:

@@ -1,4 +1,4 @@
-"""The folder that a dashboard serves: names to paths, and no way out of it."""
+"""The folder that a dashboard serves: resolves names to paths, safe against path traversal."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from covey.dashboard.scenario_keys import DEPTH, ENTRIES, NAME
 from covey.errors import CoveyError
 from covey.run_files import DEPLOYMENT, METRICS, POLICY, PROGRESS, RUN_CHECKPOINT, TRAINING_CHECKPOINT
 
-#: What a job that the dashboard started has printed.
+#: Output of a job that the dashboard started.
 OUTPUT = "output.txt"
 #: A folder that holds one of these is a run or a training.
 MARKS = frozenset({RUN_CHECKPOINT, TRAINING_CHECKPOINT, PROGRESS, METRICS, "rounds.csv", "learner.json", OUTPUT})
-#: Files of an entry that may be asked for, and their kinds.
+#: Downloadable files of an entry, with their media types.
 FILES: dict[str, str] = {
     "report.html": "text/html; charset=utf-8",
     "summary.json": "application/json",
@@ -53,9 +53,9 @@ class Folder:
         self.root = root.resolve(strict=True)
 
     def place(self, name: str) -> Path:
-        """The folder of an entry; `NotFoundError` for anything that is not a plain folder below the root.
+        """The folder of an entry; raises `NotFoundError` for anything but a regular folder below the root.
 
-        Links are not followed, at any part of the way.
+        Symbolic links are not followed in any path component.
         """
         parts = name.split("/")
         path = self.root
@@ -68,14 +68,14 @@ class Folder:
         return path
 
     def file(self, name: str, file: str) -> Path:
-        """A file of an entry, of those that may be asked for."""
+        """A downloadable file of an entry."""
         path = self.place(name) / file
         if file not in FILES or not _is(path, stat.S_ISREG):
             raise NotFoundError(f"'{_short(name)}' has no file '{_short(file)}'; files are {', '.join(FILES)}")
         return path
 
     def walk(self) -> Iterator[tuple[str, dict[str, os.stat_result]]]:
-        """Every entry, and its plain files; at most so many entries and folders deep as the settings say."""
+        """Every entry with its regular files, up to `ENTRIES` entries and `DEPTH` levels."""
         found = 0
         pending = [("", self.root)]
         while pending:
@@ -90,7 +90,7 @@ class Folder:
                 pending += [(f"{name}/{folder}" if name else folder, path / folder) for folder in folders]
 
     def name_for(self, wanted: str | None, fallback: str) -> str:
-        """A free name for a new entry: the one that is wanted, or the fallback with a number when it is taken."""
+        """A free name for a new entry: the requested one, or the fallback, numbered if taken."""
         if wanted:
             if not _NEW_NAME.fullmatch(wanted):
                 raise EntryNameError(
@@ -109,7 +109,7 @@ class Folder:
 
 
 def _plain(part: str) -> bool:
-    """Whether a part of a path names something visible in the folder above it."""
+    """Whether a path component is a visible, printable name."""
     return bool(part) and not part.startswith(".") and not any(c in part for c in "/\\\0") and part.isprintable()
 
 
@@ -121,7 +121,7 @@ def _is(path: Path, kind: object) -> bool:
 
 
 def _contents(path: Path) -> tuple[dict[str, os.stat_result], list[str]]:
-    """Plain files and plain folders in a folder; what cannot be read is left out."""
+    """Regular files and folders in a folder; empty if it cannot be read."""
     files: dict[str, os.stat_result] = {}
     folders: list[str] = []
     try:

@@ -1,4 +1,4 @@
-"""What a dashboard is started with, and the bounds of what it takes."""
+"""Settings of the dashboard, and its limits."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pathlib import Path
 
 from covey.errors import ScenarioError
 
-#: Bytes of a request's body at most.
+#: Maximum size of a request body, in bytes.
 BODY_BYTES = 256 * 1024
-#: Seconds in which a request's body must have arrived.
+#: Timeout for receiving a request body, in seconds.
 BODY_S = 10.0
-#: Characters of an override, and of the name of an entry, at most.
+#: Maximum length of an override, and of the name of an entry.
 TEXT, NAME = 2000, 300
-#: Overrides of a request, entries of a comparison and columns of it at most.
+#: Maximum number of overrides in a request, and of entries and columns in a comparison.
 OVERRIDES, COMPARED, COLUMNS = 200, 12, 24
-#: Points of a curve at most; longer ones keep every n-th and the last.
+#: Maximum number of points of a curve; longer curves are subsampled.
 POINTS = 2000
-#: Entries that are listed, and folders below one another that are looked into, at most.
+#: Maximum number of listed entries, and search depth in folders.
 ENTRIES, DEPTH = 2000, 4
-#: Event streams that may be open at once.
+#: Maximum number of concurrent event streams.
 STREAMS = 64
-#: Sizes of a playground at most.
+#: Maximum sizes of a playground network.
 PLAYGROUND = {"stations": 12, "users": 60, "tasks": 12, "blocks": 24}
-#: Sizes of a scenario that is checked or started at most, so that checking stays cheap.
+#: Maximum sizes of a scenario, so that validation stays cheap.
 NETWORK = {"stations": 1000, "users": 100_000, "tasks": 1000, "blocks": 10_000}
-#: Characters of a token at least, and the environment variable that may hold it.
+#: Minimum length of a token, and the environment variable that may hold it.
 TOKEN, TOKEN_VARIABLE = 16, "COVEY_TOKEN"
 
 
@@ -35,9 +35,9 @@ TOKEN, TOKEN_VARIABLE = 16, "COVEY_TOKEN"
 class Settings:
     """How a dashboard is served.
 
-    folder: where runs are; host, port: where it listens; token: what a client must know, None for
-    everybody on this machine; jobs: runs and trainings that may go on at once; session: what the
-    cookie of a client that knows the token holds.
+    folder: the folder of runs; host, port: address to listen on; token: secret of the clients, None to
+    serve everybody on this machine; jobs: maximum number of concurrent runs and trainings; session:
+    cookie value of an authenticated client.
     """
 
     folder: Path
@@ -60,12 +60,12 @@ class Settings:
 
     @property
     def cookie(self) -> str:
-        """Name of the cookie; browsers do not keep ports apart, so that the port is part of it."""
+        """Name of the cookie; it contains the port, because browsers share cookies between ports."""
         return f"covey_{self.port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or name is this machine's own loopback, which no other machine can reach."""
+    """Whether an address or name is a loopback address, unreachable from other machines."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""Listening: the socket, the server, and how both end."""
+"""The listening socket and the server, with clean shutdown."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from covey.dashboard.pages import page_app
 from covey.dashboard.scenario_keys import Settings, is_loopback
 from covey.errors import ScenarioError
 
-#: Seconds in which a browser may fetch the page before everything else is imported.
+#: Seconds for the browser to fetch the page before the API is imported.
 _HEAD_START_S = 2.0
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; one sentence when it cannot."""
+    """A listening socket; raises `ScenarioError` with the reason if it cannot be opened."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     foreign = f"'{host}' is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all its addresses"
     try:
         socket.getaddrinfo(host, port, family)
-    except (OSError, UnicodeError):  # names that nobody knows, and what cannot be a name
+    except (OSError, UnicodeError):  # unknown or invalid host name
         raise ScenarioError(foreign) from None
     try:
         return socket.create_server((host, port), family=family)
@@ -45,18 +45,18 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve(settings: Settings, listening: socket.socket, ready: Callable[[str], None]) -> None:
-    """Serve until the process is interrupted; `ready` is called with the address to open once it answers."""
-    # Passed on by the server after it has ended cleanly.
+    """Serve until the process is interrupted; `ready` is called with the URL once the server accepts requests."""
+    # uvicorn re-raises the interrupt after a clean shutdown.
     with contextlib.suppress(KeyboardInterrupt), listening:
         server_of(settings, listening, ready).run(sockets=[listening])
 
 
 def server_of(settings: Settings, listening: socket.socket, ready: Callable[[str], None]) -> uvicorn.Server:
-    """The server of a dashboard, not yet started; it ends when its `should_exit` is set."""
+    """The server of a dashboard, not yet started; set `should_exit` to stop it."""
     settings = replace(settings, port=listening.getsockname()[1])
 
     def make() -> ASGIApp:
-        from covey.dashboard.app import api_app  # takes seconds, in which the page already loads
+        from covey.dashboard.app import api_app  # slow import, deferred so that the page loads first
 
         return api_app(settings, closing=lambda: server.should_exit)
 
@@ -72,9 +72,9 @@ def server_of(settings: Settings, listening: socket.socket, ready: Callable[[str
         uvicorn.Config(
             Guard(late, settings),
             log_level="critical",
-            access_log=False,  # addresses may hold the token
+            access_log=False,  # URLs may contain the token
             server_header=False,
-            proxy_headers=False,  # nobody may say that they are somebody else
+            proxy_headers=False,  # clients could spoof their address
             lifespan="off",
             timeout_graceful_shutdown=5,
             limit_concurrency=200,
@@ -85,7 +85,7 @@ def server_of(settings: Settings, listening: socket.socket, ready: Callable[[str
 
 
 def address_of(settings: Settings) -> str:
-    """The address to open in a browser; with the token, if there is one."""
+    """The URL to open in a browser, including the token if there is one."""
     host = settings.host
     if host in ("0.0.0.0", "::"):
         host = socket.gethostname()
@@ -100,13 +100,13 @@ def reaches_others(host: str) -> bool:
 
 
 class _Server(uvicorn.Server):
-    """A server that says when it answers."""
+    """A server that calls `ready` after startup."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
         super().__init__(config)
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, then say so."""
+        """Start, then call `ready`."""
         await super().startup(sockets)
         self._ready()

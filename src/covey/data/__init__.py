@@ -1,4 +1,4 @@
-"""Data sets, and who holds what: `load_dataset` reads one, `partition` deals it to the users of a scenario."""
+"""Data sets and their partition: `load_dataset` reads one, `partition` splits it over the users of a scenario."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from covey.scenario.schema import Data
 def load_dataset(data: Data, *, tasks: int = 4, seed: int = 0) -> Dataset:
     """The data set that a scenario's data section names.
 
-    `tasks` is the number of groups it will be dealt to, checked against `data.partition` before
+    `tasks` is the number of groups it will be split into, checked against `data.partition` before
     anything is read. `seed` matters to generated data only. Raises `DataError` with the command to
     run when files are missing.
     """

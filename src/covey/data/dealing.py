@@ -1,7 +1,7 @@
-"""Dealing samples to users by class: how many of each class everybody gets, and which.
+"""Dealing samples to users by class: how many samples of each class a user gets, and which.
 
-Training samples are drawn without replacement over all users. A user's test samples come from the held-out half with
-the user's own mix; two users may share test samples. Everything follows from the scenario and the seed.
+Training samples are drawn without replacement over all users. A user's test samples come from the test split with
+the user's own mix; two users may share test samples. Everything is a function of the scenario and the seed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from covey.errors import DataError
 from covey.scenario.schema import Data, Scenario
 from covey.seeding import generator
 
-#: Draws of the users' proportions before a data set is called too small: one unlucky user is no shortage.
+#: Attempts at drawing the users' proportions before a data set counts as too small: one draw may be unlucky.
 ATTEMPTS = 20
 
 
@@ -101,7 +101,7 @@ def _in_order(values: Labels, owners: Labels, rng: np.random.Generator) -> Label
 def _counts_that_fit(
     dataset: Dataset, data: Data, groups: Labels, sizes: Labels, mixes: Shares, seed: int
 ) -> tuple[Labels, Labels]:
-    """Training and test samples of each user and class, (U, classes) both, that the data set can give."""
+    """Training and test samples of each user and class, (U, classes) both, that the data set can supply."""
     train_pool = np.bincount(dataset.y[~dataset.test], minlength=len(dataset.classes))
     test_pool = np.bincount(dataset.y[dataset.test], minlength=len(dataset.classes))
     test_sizes = np.full(len(groups), data.test_samples)
@@ -110,7 +110,7 @@ def _counts_that_fit(
         need, test_need = counts(shares, sizes), counts(shares, test_sizes)
         if dataset.draw is not None or ((need.sum(axis=0) <= train_pool).all() and (test_need <= test_pool).all()):
             return need, test_need
-    # The advice is worked out for the first draw, which the next call tries first.
+    # The advice is computed for the first draw, which the next call tries first.
     shares = user_shares(mixes[groups], data.concentration, seed)
     need, test_need = counts(shares, sizes), counts(shares, test_sizes)
     if (need.sum(axis=0) > train_pool).any():
@@ -152,7 +152,7 @@ def _too_few_for_test(
 
 
 def largest_samples_max(data: Data, users: int, seed: int, fits: Callable[[Labels], bool]) -> str:
-    """What to change so that the users' sizes fit; the value named has been tried."""
+    """Advice on what to change so that the users' sizes fit; the suggested value has been tried."""
     most = data.samples_max
     while most:
         most = min(most - 1, int(most * 0.98))

@@ -1,6 +1,6 @@
-"""Files from elsewhere, so that nothing half-written is ever taken for the real thing.
+"""Atomic, resumable downloads: a partial file is never mistaken for a complete one.
 
-Downloads go to a `.part` file that a later call continues; folders are filled under a hidden
+Downloads go to a `.part` file that a later call resumes; folders are filled under a hidden
 temporary name, verified, and renamed in one step.
 """
 
@@ -22,10 +22,10 @@ from typing import IO
 from covey.errors import DataError, OutputError
 
 CHUNK_BYTES = 1 << 18
-#: Seconds to wait for a connection, and for the next bytes; short, so that a fallback comes quickly.
+#: Connect and read timeout; short, so that the fallback is tried soon.
 TIMEOUT_S = 8.0
 
-#: Told the bytes so far and the total, None when the server does not say.
+#: Progress callback: bytes so far and total bytes, None when the server does not send a length.
 Report = Callable[[int, int | None], None]
 
 
@@ -34,16 +34,16 @@ class UnreachableError(Exception):
 
 
 def download(url: str, part: Path, md5: str, report: Report) -> None:
-    """Fills `part` with the file at `url`, going on from what it holds already; raises `UnreachableError`.
+    """Downloads `url` to `part`, resuming a partial file; raises `UnreachableError`.
 
-    An interrupted transfer is continued as long as every attempt brings new bytes.
+    An interrupted transfer is retried as long as every attempt brings new bytes.
     """
     while True:
         before = _size(part)
         try:
             complete = _transfer(url, part, report)
         except urllib.error.HTTPError as error:
-            # 416: nothing lies behind the part, so it is complete or not part of this file.
+            # 416: no bytes follow the part, so it is complete or of another file; the MD5 decides.
             if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
                 raise UnreachableError(f"the server answered {error.code} {error.reason}") from None
             complete = True
@@ -81,7 +81,7 @@ def _transfer(url: str, part: Path, report: Report) -> bool:
 
 @contextmanager
 def _writing(path: Path, mode: str) -> Iterator[Callable[[bytes], None]]:
-    # Kept apart from network trouble: a full disk is no reason to try another server.
+    # Kept apart from network errors: a full disk is no reason to try another server.
     def write(chunk: bytes) -> None:
         try:
             file.write(chunk)
@@ -102,7 +102,7 @@ def unpack(archive: Path, folder: Path, wanted: Collection[str], size: int) -> N
     try:
         with tarfile.open(archive, "r:*") as tar:
             for member in tar:
-                # Only the last part of a name is used, so no entry can leave the folder.
+                # Only the base name is used, which prevents path traversal.
                 name = PurePosixPath(member.name).name
                 content = tar.extractfile(member) if name in lacking and member.isfile() else None
                 if content is None:
@@ -121,9 +121,9 @@ def unpack(archive: Path, folder: Path, wanted: Collection[str], size: int) -> N
 
 @contextmanager
 def filling(target: Path) -> Iterator[Path]:
-    """A hidden temporary folder that becomes `target` when the block ends well, and vanishes when not.
+    """A hidden temporary folder that is renamed to `target` on success and deleted on failure.
 
-    What stood at `target` before is kept beside it under a hidden name.
+    An existing `target` is kept beside it under a hidden name.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -156,7 +156,7 @@ def cannot_write(folder: Path, error: OSError) -> OutputError:
 
 
 def failed(name: str, reasons: list[str], by_hand: str) -> DataError:
-    """The error for a data set that no source could give."""
+    """The error for a data set that no source could provide."""
     return DataError(f"'{name}' could not be fetched: {'; '.join(reasons)}; {by_hand}")
 
 

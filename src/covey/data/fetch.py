@@ -1,4 +1,4 @@
-"""Fetching data sets: what `covey data fetch` does."""
+"""Downloads of data sets, for `covey data fetch`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CIFAR10_MD5 = {
     "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
     "test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d",
 }
-#: MD5 of the contents; the gzip files around them differ from place to place.
+#: MD5 of the uncompressed contents; the gzip files differ between mirrors.
 FASHION_MNIST_MD5 = {
     "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
     "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
@@ -44,7 +44,7 @@ COMMAND_TIMEOUT_S = 1800
 
 @dataclass(frozen=True)
 class Fetched:
-    """Where a data set is now, and what was done for it, as a sentence."""
+    """The location of a data set, and a message about what was done."""
 
     place: Path
     message: str
@@ -53,8 +53,8 @@ class Fetched:
 def fetch(name: str, to: Path | None = None, console: Console | None = None) -> Fetched:
     """Fetches a data set into `to`, the COVEY_DATA folder or ~/.cache/covey, and verifies it.
 
-    A data set that is there and verified is left alone. Progress is shown on `console`. Raises
-    `DataError` when no source can be reached, with what to do by hand.
+    A data set that is present and verified is left alone. Progress is shown on `console`. Raises
+    `DataError` with manual instructions when no source can be reached.
     """
     root = data_root(str(to) if to is not None else None)
     source = source_of(name)
@@ -154,7 +154,7 @@ def _first_that_works(
 
 
 def _wrong_batch(folder: Path) -> str | None:
-    """What is wrong with a folder of binary batches; None when all checksums are right."""
+    """The first problem with a folder of binary batches; None when all checksums match."""
     for name, md5 in CIFAR10_MD5.items():
         if not (folder / name).is_file():
             return f"{name} is missing"

@@ -30,7 +30,7 @@ def default_mixes(classes: int, groups: int) -> tuple[dict[int, float], ...]:
     Ten classes and four groups: two to three classes each, at 4:1, 3:1:1, 2:2:1 and 3:2. Up to as many
     groups as classes: group k gets the k-th of equal consecutive ranges of classes, with falling weights
     n, n-1, ..., 1. More groups than classes: group k has class k mod classes at weight 4 and a second
-    class at weight 1, which moves on with every turn.
+    class at weight 1, which shifts by one each time the classes wrap around.
     """
     if (classes, groups) == (10, 4):
         return _TEN_CLASSES_FOUR_GROUPS
@@ -64,7 +64,7 @@ def label_mixes(dataset: Dataset, data: Data, groups: int) -> Shares:
 
 def dirichlet_mixes(dataset: Dataset, data: Data, groups: int, seed: int) -> Shares:
     """Class proportions of every group, Dirichlet(`data.dirichlet_alpha`): (groups, classes), rows sum to 1."""
-    # Round 1 of the purpose: round 0 deals users to groups.
+    # Round 1 of the purpose: round 0 assigns users to groups.
     rng, classes = generator(seed, "groups", round=1), len(dataset.classes)
     return _normalised(rng.dirichlet(np.full(classes, data.dirichlet_alpha), size=groups))
 
@@ -83,7 +83,7 @@ def _normalised(weights: Shares) -> Shares:
 def user_shares(mixes: Shares, concentration: float, seed: int, attempt: int = 0) -> Shares:
     """Class proportions of every user, Dirichlet(concentration x mix of its group): (U, classes).
 
-    Every attempt gives other proportions of the same distribution.
+    Every attempt is a new draw from the same distribution.
     """
     shares = np.zeros_like(mixes)
     for user, mix in enumerate(mixes):

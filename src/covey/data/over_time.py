@@ -1,8 +1,8 @@
-"""Data over time: what users hold in every round.
+"""Data drift: the users' data in every round.
 
-A change of data over time is a part (`covey.parts.DATA_OVER_TIME`): a class that is made with the scenario and the
-seed of a run. The users' data of a round are a function of the first data, the round and the seed alone, so that a
-resumed run goes on with the same data. Users keep their number of samples, which is public.
+A change of data over time is a part (`covey.parts.DATA_OVER_TIME`): a class that is built with the scenario and the
+seed of a run. The users' data of a round are a function of the initial data, the round and the seed alone, so that a
+resumed run continues with the same data. Users keep their number of samples, which is public.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from covey.scenario import Scenario
 
 
 class DataOverTime(ABC):
-    """Base of all changes of data; needs: see `covey.parts.NEEDS`."""
+    """Base class of data drift; needs: see `covey.parts.NEEDS`."""
 
     needs: ClassVar[frozenset[str]] = frozenset({"new_data"})
 
@@ -24,15 +24,15 @@ class DataOverTime(ABC):
 
     @abstractmethod
     def at(self, round: int, first: UserData) -> UserData:
-        """What users hold in `round`, counted from 0, when they held `first` at the start.
+        """The users' data in `round`, counted from 0, given their initial data `first`.
 
-        As many samples of each user, of the same shape and classes, in the same order of users. The same object as in
-        the last round where nothing changed: other objects are copied to all worker processes.
+        The number of samples of each user, their shape, the classes and the order of users must not change. Return the
+        same object as in the last round where nothing changed: new objects are copied to all worker processes.
         """
 
 
 class Constant(DataOverTime):
-    """Users keep what they hold."""
+    """No drift: users keep their data."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
 

@@ -1,7 +1,7 @@
-"""Partitions: who holds what of a data set, and what makes the groups differ.
+"""Partitions: how a data set is split over users, and how the groups differ.
 
 A partition is a part: a callable `(dataset, scenario, seed) -> UserData`. It may have an attribute `most_groups`, the
-number of groups that it can tell apart, which is checked before any data are read.
+largest number of groups that it supports, which is checked before any data are read.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from covey.errors import DataError
 from covey.parts import PARTITIONS
 from covey.scenario.schema import Data, Scenario
 
-#: A quarter turn per group leaves four that differ.
+#: Rotations by multiples of 90 degrees give four distinct groups.
 MAX_TURNS = 4
 
 
 class Partition(Protocol):
-    """What a partition must offer."""
+    """The interface of a partition."""
 
     def __call__(self, dataset: Dataset, scenario: Scenario, seed: int, /) -> UserData:
-        """What every user of the scenario holds of the data set; `DataError` when it cannot be dealt this way."""
+        """The data of every user of the scenario; `DataError` when the data set cannot be split this way."""
         ...
 
 
@@ -36,10 +36,10 @@ P = TypeVar("P", bound=Partition)
 
 
 def partition(dataset: Dataset, scenario: Scenario, seed: int) -> UserData:
-    """What every user of the scenario holds of the data set, by `data.partition`.
+    """The data of every user of the scenario, by `data.partition`.
 
-    Raises `DataError` when the data set cannot be dealt this way or has too few samples; the message
-    says what is lacking and which value of the scenario would fit.
+    Raises `DataError` when the data set cannot be split this way or has too few samples; the message
+    says what is missing and which value of the scenario would fit.
     """
     name = scenario.data.partition
     check_tasks(scenario.data, scenario.network.tasks)
@@ -50,17 +50,17 @@ def partition(dataset: Dataset, scenario: Scenario, seed: int) -> UserData:
 
 
 def check_tasks(data: Data, tasks: int) -> None:
-    """Raises `DataError` when no data set could give this many groups with the scenario's partition."""
+    """Raises `DataError` when the scenario's partition does not support this many groups."""
     most = getattr(PARTITIONS.get(data.partition), "most_groups", None)
     if most is not None and tasks > most:
         raise DataError(
-            f"partition '{data.partition}' tells {most} groups apart, but network.tasks is {tasks}; set it to at most"
-            f" {most} or use another data.partition"
+            f"partition '{data.partition}' supports at most {most} groups, but network.tasks is {tasks}; set it to at"
+            f" most {most} or use another data.partition"
         )
 
 
 def up_to(groups: int) -> Callable[[P], P]:
-    """Marks a partition that tells at most this many groups apart."""
+    """Marks a partition that supports at most this many groups."""
 
     def marked(deal: P) -> P:
         deal.most_groups = groups  # type: ignore[attr-defined]
@@ -70,7 +70,7 @@ def up_to(groups: int) -> Callable[[P], P]:
 
 
 def label_mix(dataset: Dataset, scenario: Scenario, seed: int) -> UserData:
-    """Groups have class proportions of their own: those of `data.mixes`, or chosen from the number of classes."""
+    """Each group has its own class proportions: those of `data.mixes`, or defaults for the number of classes."""
     return deal_by_class(dataset, scenario, seed, label_mixes(dataset, scenario.data, scenario.network.tasks))
 
 
@@ -80,11 +80,11 @@ def dirichlet(dataset: Dataset, scenario: Scenario, seed: int) -> UserData:
 
 
 def label_swap(dataset: Dataset, scenario: Scenario, seed: int) -> UserData:
-    """Groups give the classes different labels."""
+    """Each group permutes the class labels."""
     classes, tasks = len(dataset.classes), scenario.network.tasks
     if tasks > classes:
         raise DataError(
-            f"partition 'label_swap' shifts labels, which tells {classes} groups apart on '{dataset.name}', but"
+            f"partition 'label_swap' shifts labels, which gives at most {classes} groups on '{dataset.name}', but"
             f" network.tasks is {tasks}; set it to at most {classes}"
         )
     users = deal_by_class(dataset, scenario, seed, class_frequencies(dataset, tasks))
@@ -98,19 +98,19 @@ def label_swap(dataset: Dataset, scenario: Scenario, seed: int) -> UserData:
 
 @up_to(MAX_TURNS)
 def rotation(dataset: Dataset, scenario: Scenario, seed: int) -> UserData:
-    """Images are turned by 90 degrees x group."""
+    """Images are rotated by 90 degrees x group."""
     _check_square(dataset, scenario)
     return _turned(deal_by_class(dataset, scenario, seed, class_frequencies(dataset, scenario.network.tasks)))
 
 
 @up_to(MAX_TURNS)
 def writer(dataset: Dataset, scenario: Scenario, seed: int) -> UserData:
-    """Users are made of whole writers; images are turned by 90 degrees x group."""
+    """Each user gets whole writers; images are rotated by 90 degrees x group."""
     data, users = scenario.data, scenario.network.users
     _check_square(dataset, scenario)
     if dataset.writer is None:
         raise DataError(
-            f"partition 'writer' needs to know who made each sample, but '{dataset.name}' has no writers; use"
+            f"partition 'writer' needs the writer of each sample, but '{dataset.name}' has no writers; use"
             " 'femnist', a folder with writer.npy, or another data.partition"
         )
     groups = draw_groups(users, scenario.network.tasks, seed)
@@ -126,7 +126,7 @@ def writer(dataset: Dataset, scenario: Scenario, seed: int) -> UserData:
 
 
 def label_permutations(classes: int, groups: int) -> Labels:
-    """The label that group k gives to class c, (groups, classes).
+    """The label that group k assigns to class c, (groups, classes).
 
     Labels are shifted by k x floor(classes / groups), so group 0 keeps them and any two groups disagree on every class.
     """
@@ -138,13 +138,13 @@ def _check_square(dataset: Dataset, scenario: Scenario) -> None:
     shape = dataset.shape
     if scenario.network.tasks > 1 and (len(shape) != 3 or shape[1] != shape[2]):
         raise DataError(
-            f"partition '{scenario.data.partition}' turns images by 90 degrees, but the samples of '{dataset.name}'"
+            f"partition '{scenario.data.partition}' rotates images by 90 degrees, but the samples of '{dataset.name}'"
             f" have shape {shape}; it needs square images (channels, side, side): use another data.partition"
         )
 
 
 def _turned(users: UserData) -> UserData:
-    """The same users, whose images have been turned in place."""
+    """The same users, with their images rotated in place."""
     _turn(users.x, np.repeat(users.groups, np.diff(users.offsets)))
     _turn(users.test_x, np.repeat(users.groups, np.diff(users.test_offsets)))
     return users

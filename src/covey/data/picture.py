@@ -1,4 +1,4 @@
-"""Pictures of a data set and of who holds what: stacked class counts per user, and sample images."""
+"""Plots of a data set and its partition: stacked class counts per user, and sample images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from covey.errors import OutputError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Ten colours that stay apart under the common colour blindnesses (Okabe-Ito, and two of Tol's).
+#: Ten colours that are distinguishable under common colour blindness (Okabe-Ito, and two of Tol's).
 CLASS_COLOURS = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#882255", "#BBBBBB", "#000000",
 )  # fmt: skip
@@ -26,7 +26,7 @@ _NAMED_BARS = 40
 
 
 def draw_users(users: UserData, dataset: Dataset, title: str, path: Path) -> None:
-    """Writes the picture of all users, grouped: class counts as stacked bars, sample images of each group."""
+    """Plots all users by group: class counts as stacked bars, and sample images of each group."""
     order = np.argsort(users.groups, kind="stable")
     rows = []
     for group in np.unique(users.groups)[:MAX_ROWS]:
@@ -38,7 +38,7 @@ def draw_users(users: UserData, dataset: Dataset, title: str, path: Path) -> Non
 
 
 def draw_dataset(dataset: Dataset, path: Path) -> None:
-    """Writes the picture of a data set: how frequent its classes are, and sample images of both halves."""
+    """Plots a data set: its class frequencies, and sample images of both splits."""
     halves = (("training", ~dataset.test), ("test", dataset.test))
     counts = np.stack([np.bincount(dataset.y[half], minlength=len(dataset.classes)) for _, half in halves])
     rows = []
@@ -129,7 +129,7 @@ def _strip(axes: Axes, label: str, images: Features, names: list[str]) -> None:
 
 
 def _colours(present: Labels, classes: int) -> list[str]:
-    """A colour for each class present; of ten classes at most, each has its own in every picture."""
+    """A colour for each class present; with at most ten classes, each has the same colour in every plot."""
     if classes <= len(CLASS_COLOURS):
         return [CLASS_COLOURS[c] for c in present]
     from matplotlib import colormaps

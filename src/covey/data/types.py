@@ -1,4 +1,4 @@
-"""What a data set is before and after it is dealt to users."""
+"""Data sets before and after they are split over users."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Draw = Callable[[Labels, np.random.Generator], Features]
 
 @dataclass(frozen=True)
 class Dataset:
-    """A whole data set, before it is dealt to users.
+    """A whole data set, before it is split over users.
 
     x: (N, C, H, W) images or (N, F) features, uint8 or float32; y: (N,) class numbers from 0;
-    test: (N,) True where a sample belongs to the held-out half; writer: (N,) who made each sample.
+    test: (N,) True where a sample belongs to the test split; writer: (N,) author of each sample.
     `scale`, `mean` and `std` (one number, or one per channel) are public constants: a model sees
     `(x / scale - mean) / std`. They must not be computed from users' private samples.
     """
@@ -82,7 +82,7 @@ class Dataset:
         return self.x.shape[1:]
 
     def normalise(self, x: NDArray[Any]) -> Features:
-        """What a model sees of raw samples x: (n, *shape) float32, `(x / scale - mean) / std`."""
+        """Model inputs of raw samples x: (n, *shape) float32, `(x / scale - mean) / std`."""
         axes = (-1,) + (1,) * (x.ndim - 2)
         std = np.asarray(self.std, np.float64).reshape(axes)
         mean = np.asarray(self.mean, np.float64).reshape(axes)
@@ -101,7 +101,7 @@ class Dataset:
 
 @dataclass(frozen=True)
 class UserData:
-    """What every user holds. Users are consecutive ranges of rows.
+    """The data of all users, as consecutive ranges of rows.
 
     x: (N, *shape) float32, normalised training samples of user 0, then of user 1, ...; y: (N,) classes;
     offsets: (U+1,), user i holds the rows offsets[i]:offsets[i+1]. `test_*` are the same for held-out samples.
@@ -227,7 +227,7 @@ def _check_labels(y: Labels, classes: int, where: str) -> None:
 
 
 def _check_finite(x: NDArray[Any], where: str) -> None:
-    # min and max pass NaN on and need no temporary array of the size of x.
+    # min and max propagate NaN and need no temporary array of the size of x.
     if x.dtype.kind == "f" and x.size and not (np.isfinite(x.min()) and np.isfinite(x.max())):
         row = next(i for i in range(len(x)) if not np.isfinite(x[i]).all())
         raise DataError(f"{where}: sample {row} holds NaN or infinity; remove or repair it")

@@ -1,4 +1,4 @@
-"""Dealing whole writers to users."""
+"""Partition by writer: every user gets whole writers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from covey.seeding import generator
 def deal_writers(
     dataset: Dataset, sizes: Labels, data: Data, seed: int, *, lower: Callable[[Callable[[Labels], bool]], str]
 ) -> tuple[Labels, Labels, Labels, Labels]:
-    """Training rows and offsets, test rows and offsets of users who are made of whole writers.
+    """Training rows and offsets, test rows and offsets of users that hold whole writers.
 
-    A user gets writers until they have its X_i training samples; what the last one has beyond that is
-    left out. No writer serves two users. Test samples are those of the user's own writers, at most
-    `data.test_samples`. Writers without a training or a test sample are left out. `lower` words the
-    advice for a check that tells whether given sizes fit.
+    A user gets writers until they have its X_i training samples; surplus samples of the last one are
+    left out. No two users share a writer. Test samples are those of the user's own writers, at most
+    `data.test_samples`. Writers without a training or a test sample are left out. `lower` gives
+    advice, from a predicate that says whether sizes fit.
     """
     assert dataset.writer is not None
     number, train_count, test_count = _counts(dataset)
@@ -57,7 +57,7 @@ def _counts(dataset: Dataset) -> tuple[Labels, Labels, Labels]:
 
 
 def _ends(available: Labels, sizes: Labels) -> list[int] | None:
-    """Where each user's run of writers ends, in dealing order; None when writers run out."""
+    """The end of each user's range of writers, in dealing order; None when there are too few writers."""
     total = np.concatenate([[0], np.cumsum(available)])
     ends: list[int] = []
     start = 0

@@ -1,7 +1,7 @@
-"""Real devices: the rounds of the simulator with users behind Flower's SuperNodes.
+"""Deployment on real devices: the simulator's rounds with users behind Flower SuperNodes.
 
-`prepare` writes the folders of devices and server, `Device` is one user's device, `DeviceFleet` what a round sees of
-all of them, `play` a whole run. Only `courier`, `processes` and `app` know of Flower.
+`prepare` writes the folders of devices and server, `Device` is one user's device, `DeviceFleet` the fleet of all
+devices for a round, `play` runs all rounds. Only `courier`, `processes` and `app` depend on Flower.
 """
 
 from covey.deploy.device import Device

@@ -1,4 +1,4 @@
-"""A certificate authority and keys for trying out TLS and node authentication; a real deployment brings its own."""
+"""A test certificate authority and keys for TLS and node authentication; use your own in a real deployment."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _DAYS = 365
 
 
 def make_certificates(folder: Path, hosts: list[str], users: int) -> list[Path]:
-    """Write ca.crt, server.crt and server.key for `hosts`, and a key pair of every user's node; returns the files.
+    """Write ca.crt, server.crt and server.key for `hosts`, and a key pair for every user's node; returns the files.
 
-    The key of the authority itself is not kept: for other hosts or users, make all anew.
+    The private key of the CA is not stored: for other hosts or users, generate everything again.
     """
     if (folder / "ca.crt").exists():
         raise OutputError(f"'{folder}' already holds certificates; choose another folder with --out")

@@ -1,4 +1,4 @@
-"""Brings packets to devices through Flower: every packet is a message to a SuperNode.
+"""Transport of packets to devices through Flower: every packet is a message to a SuperNode.
 
 Imports Flower, which is optional: import this where a run is served.
 """
@@ -18,53 +18,52 @@ from covey.deploy.app.wire import Packet
 from covey.deploy.processes import NODE_NAME
 from covey.errors import DeployError
 
-#: Seconds between two looks for answers.
+#: Polling interval for answers in seconds.
 PAUSE_S = 0.2
-#: Seconds for which a hello is worth answering; a node that was restarted has lost it and is greeted again then.
+#: Timeout of a hello in seconds; a node that was restarted has lost it and gets another one then.
 HELLO_S = 60.0
-#: Seconds after which the SuperLink has noticed that a node is gone: two heartbeats of 30 s, and some.
+#: Seconds after which the SuperLink has detected a lost node: two heartbeats of 30 s, and a margin.
 GONE_S = 90.0
 _TYPES = {"train": "train", "evaluate": "evaluate"}
-#: Looks at what a device says about itself; a `DeployError` says why it may not take part as this user.
+#: Validates a device's hello; raises a `DeployError` if it may not take part as this user.
 Check = Callable[[int, Packet], object]
 
 
 class FlowerCourier:
-    """Messages over a grid to the SuperNodes of users.
+    """Exchanges messages with the users' SuperNodes over a grid.
 
-    `patience_s` is how long an exchange waits for answers. `roll_call` finds out which node is which user;
-    nodes that come later, or come back under another id, are found before the next exchange. Who comes first counts:
-    another node of the same user waits until the first one is gone. A node that was registered under the name of a
-    user can be that user only.
+    `patience_s` is the timeout of an exchange. `roll_call` maps nodes to users; nodes that connect later, or
+    reconnect under another id, are mapped before the next exchange. The first node of a user is used; a second one is
+    a standby until the first disconnects. A node registered under the name of a user can only be that user.
     """
 
     def __init__(self, grid: Grid, users: int, patience_s: float, check: Check) -> None:
         self._grid, self._users, self.patience_s, self._check = grid, users, patience_s, check
-        #: Nodes of each user in the order in which they came; the first one is asked.
+        #: Nodes of each user in order of arrival; requests go to the first.
         self._nodes: dict[int, list[int]] = {}
         self._said: dict[int, Packet] = {}
         self._strangers: set[int] = set()
-        #: By the name of a hello: the node it went to, and when it expires.
+        #: Pending hellos by message id: the node, and when the hello expires.
         self._greeted: dict[str, tuple[int, float]] = {}
         self._singly = False
 
     @property
     def hellos(self) -> dict[int, Packet]:
-        """What the device of every known user said about itself, by user."""
+        """The hello of every connected device, by user."""
         return {user: self._said[nodes[0]] for user, nodes in sorted(self._nodes.items())}
 
     def roll_call(self, wait_s: float) -> dict[int, Packet]:
-        """What every user's device said about itself; an error names users that are missing or there twice."""
+        """Wait for the hellos of all users' devices; an error names missing or duplicate users."""
         deadline, twice_since = time.monotonic() + wait_s, None
         while True:
             self._greet(strict=True)
             missing = sorted(set(range(self._users)) - set(self._nodes))
             twice = sorted(user for user, nodes in self._nodes.items() if len(nodes) > 1)
             now = time.monotonic()
-            # One of the two may have been stopped just now, which the SuperLink notices later.
+            # One of the two may just have been stopped, which the SuperLink detects with a delay.
             twice_since = (now if twice_since is None else twice_since) if twice else None
             if twice_since is not None and (now - twice_since > GONE_S or now > deadline):
-                raise DeployError(f"user {twice[0]} is there twice; stop one of its two devices")
+                raise DeployError(f"user {twice[0]} is connected twice; stop one of its two devices")
             if not missing and not twice:
                 return self.hellos
             if now > deadline:
@@ -76,7 +75,7 @@ class FlowerCourier:
             time.sleep(PAUSE_S)
 
     def exchange(self, requests: Mapping[int, Packet]) -> dict[int, Packet]:
-        """Answers by user; users without a node are left out at once."""
+        """Answers by user; users without a connected node are skipped."""
         if not requests:
             return {}
         self._greet(strict=False)
@@ -85,7 +84,7 @@ class FlowerCourier:
         return {user: answers[node] for user, node in at.items() if node in answers}
 
     def _greet(self, *, strict: bool) -> None:
-        """Say hello to nodes that are new, hear those that answer, forget those that are gone; waits for nobody."""
+        """Send hellos to new nodes, process the answers so far, drop disconnected nodes; does not block."""
         present = {int(node.node_id): str(node.name) for node in self._grid.get_nodes()}
         there = {user: [node for node in nodes if node in present] for user, nodes in self._nodes.items()}
         self._nodes = {user: nodes for user, nodes in there.items() if nodes}
@@ -105,9 +104,9 @@ class FlowerCourier:
             self._meet(node, present[node], packet, strict=strict)
 
     def _meet(self, node: int, name: str, packet: Packet, *, strict: bool) -> None:
-        """Take a node for the user that it says it is, if it may be that user."""
+        """Map a node to the user it claims to be, if that is allowed."""
         if packet.header.get("status") != "ok":
-            return  # it is greeted again as long as it is there
+            return  # another hello follows while it is connected
         user = packet.header.get("user", -1)
         try:
             if isinstance(user, bool) or not isinstance(user, int) or not 0 <= user < self._users:
@@ -147,9 +146,9 @@ class FlowerCourier:
         return answers
 
     def _pull(self, names: Sequence[str]) -> Iterator[tuple[str, Packet]]:
-        """The answers that have come, each once, by the name of what they answer.
+        """The answers that have arrived, each once, by message id of the request.
 
-        A reply that Flower cannot put together takes all that were pulled with it, because they are given out once.
+        A reply that Flower cannot deserialise loses all replies of the same pull, because each is delivered once.
         So after the first such reply they are pulled one by one.
         """
         left = set(names)
@@ -175,12 +174,12 @@ class FlowerCourier:
 def _message(node: int, packet: Packet, wait_s: float) -> Message:
     kind = str(packet.header["kind"])
     group = f"{packet.header.get('round', '')}/{packet.header.get('station', '')}"
-    # Nobody waits for an answer after `wait_s`, so that a node need not bring it then.
+    # The message expires with the timeout: a later answer would be ignored.
     return Message(content_of(packet), node, _TYPES.get(kind, "query"), ttl=max(wait_s, 1.0), group_id=group)
 
 
 def _packet(message: Message) -> Packet:
-    """What a node answered; anything that is no answer of ours has a status that says so."""
+    """The answer of a node; errors and malformed answers become packets with such a status."""
     if message.has_error():
         return Packet({"status": "failed", "reason": f"Flower reports: {message.error.reason}"})
     try:

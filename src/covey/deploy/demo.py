@@ -42,7 +42,7 @@ _START_S = 180.0
 
 @dataclass(frozen=True)
 class Site:
-    """A deployment on this machine under `folder`: prepared devices, certificates if any, logs, FLWR_HOME."""
+    """A local deployment under `folder`: device folders, certificates if any, logs, FLWR_HOME."""
 
     folder: Path
     scenario: Scenario
@@ -65,14 +65,14 @@ class Site:
         return Tls(where / "ca.crt", where / "server.crt", where / "server.key") if self.tls else None
 
     def make(self) -> None:
-        """Write all folders; what an earlier attempt with the same scenario and seed has left is used again."""
+        """Write all folders; those of an earlier attempt with the same scenario and seed are reused."""
         if not prepared(self.scenario, self.seed, self.folder):
             prepare(self.scenario, self.seed, self.folder)
         if self.tls:
             users, where = self.scenario.network.users, self.folder / "certificates"
             files = ["ca.crt", "server.crt", "server.key", *(f"user-{user:03d}.pub" for user in range(users))]
             if not all((where / name).is_file() for name in files):
-                (where / "ca.crt").unlink(missing_ok=True)  # left behind half-made
+                (where / "ca.crt").unlink(missing_ok=True)  # of an incomplete attempt
                 make_certificates(where, ["127.0.0.1", "localhost"], users)
 
     def processes(self) -> Started:
@@ -80,7 +80,7 @@ class Site:
         return Started(self.folder / "logs", environment(self.folder / "flwr"))
 
     def start_superlink(self, started: Started) -> str:
-        """Start the SuperLink and return its address when it listens."""
+        """Start the SuperLink, wait until it listens, and return its address."""
         port = free_port()
         address = f"127.0.0.1:{port}"
         write_connection(self.folder / "flwr", address, self.certificates)
@@ -91,7 +91,7 @@ class Site:
         return address
 
     def register(self, started: Started) -> None:
-        """Tell the SuperLink which node keys belong to the deployment."""
+        """Register the node keys of the deployment with the SuperLink."""
         for user in range(self.scenario.network.users):
             register_node(started, self.folder / "certificates" / f"user-{user:03d}.pub", _START_S)
 
@@ -119,7 +119,7 @@ def demo(
     on_progress: Callable[[dict[str, Any]], None],
     overwrite: bool = False,
 ) -> None:
-    """Make a site, play a run with real processes on this machine and stop them all, whatever happens."""
+    """Make a site and play a run with real processes on this machine; all are stopped on exit, also on errors."""
     require_extra("flower", "a deployment")
     site.make()
     new_run(

@@ -1,7 +1,7 @@
-"""One user's device: its data, its models, its noise and its ledger, and what it answers to the server.
+"""One user's device: its data, models, noise and ledger, and its answers to the server.
 
-`Device.answer` is the whole device: a packet in, a packet out. It computes with `UserCompute`, as the
-simulator does; scores, losses and gradients stay here.
+`Device.answer` is the whole interface: a packet in, a packet out. It computes with `UserCompute`, as the
+simulator does; scores, losses and gradients do not leave the device.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from covey.parts import LOCAL_TRAININGS
 from covey.privacy import build_noise
 from covey.security import SecurityError
 
-#: Parts of a request that may differ when the same thing is asked again.
+#: Header fields that may differ when a request is retried.
 _NOT_ASKED = ("spent_gradient", "spent_identity")
-#: The packages that read requests: what is raised there speaks of the request.
+#: The packages that decode requests: errors raised there concern the request, not the data.
 _READERS = ("covey.deploy.", "covey.security.")
 
 
 class Refusal(Exception):  # noqa: N818
-    """The device does not do what it was asked; `status` says why in a word."""
+    """The device refuses a request; `status` is the reason in one word."""
 
     def __init__(self, status: str, reason: str) -> None:
         super().__init__(reason)
@@ -49,8 +49,8 @@ class Refusal(Exception):  # noqa: N818
 class Device:
     """A device with the data and settings of its folder.
 
-    `budget_epsilon` is what its owner allows in all; `metrics` whether losses and accuracies may leave it, which
-    nothing protects.
+    `budget_epsilon` is the total privacy budget set by its owner; `metrics` allows losses and accuracies to leave
+    it, unprotected.
     """
 
     def __init__(self, folder: DeviceFolder, *, budget_epsilon: float | None = None, metrics: bool = False) -> None:
@@ -63,14 +63,14 @@ class Device:
         self.weights, self.tasks = count_weights(module), self.scenario.network.tasks
         self.shape = data["x"].shape[1:]
         arrays: dict[str, NDArray[Any]] = dict(data)
-        # Users before this one hold nothing here: the user's own number picks its rows and its random streams.
+        # The users before this one have no rows here: the user number selects rows and RNG streams.
         for half, count in (("", self.samples), ("test_", self.test_samples)):
             arrays[f"{half}offsets"] = np.array([0] * (self.user + 1) + [count])
         self._models = np.zeros((self.tasks, self.weights), np.float32)
         self._movements = np.zeros((self.tasks, self.weights), np.float32)
         self._base = np.zeros(self.weights, np.float32)
         arrays |= {"models": self._models, "movements": self._movements, "base": self._base}
-        #: Digests of the vectors that were received, by name; requests name those that they are about.
+        #: Digests of the cached model vectors, by name; requests refer to them.
         self._held: dict[str, str] = {}
         self._rule = build_rule(self.scenario)
         self._announcement = self._rule.announcement if isinstance(self._rule, ScoreRule) else None
@@ -91,13 +91,13 @@ class Device:
         }
 
     def answer(self, request: Packet) -> Packet:
-        """The answer to a request; whatever is wrong with one, the device stays as it was and says so."""
+        """The answer to a request; a bad request is answered with an error and does not change the device's state."""
         try:
             with one_thread():
                 told = self._answered(request)
         except Refusal as refusal:
             told = Packet({"status": refusal.status, "reason": str(refusal)})
-        except Exception as error:  # a request may be anything, and so may the disk; the next one is answered again
+        except Exception as error:  # a bad request or a disk error must not stop the device
             told = Packet({"status": "failed", "reason": _reason(error)})
         told.header.update(self._totals())
         return told
@@ -106,7 +106,7 @@ class Device:
         header = request.header
         kind = str(header["kind"])
         if kind not in self._does:
-            raise Refusal("unknown", f"'{kind}' is nothing that this version of covey can be asked")
+            raise Refusal("unknown", f"this version of covey does not know requests of kind '{kind}'")
         if kind == "hello":
             return self._hello(request)
         if int(header["user"]) != self.user:
@@ -115,9 +115,9 @@ class Device:
         if number < self.state.runs.get(run, -1):
             raise Refusal("stale", f"round {number + 1} is over: round {self.state.runs[run] + 1} has been answered")
         gradient, identity = float(header["spent_gradient"]), float(header["spent_identity"])
-        # Without noise every release costs more than any number.
+        # Without noise every release has infinite cost.
         if not (gradient >= 0 and identity >= 0) or (self._noised and math.isinf(gradient + identity)):
-            raise ValueError(f"the totals {gradient} and {identity} are none that a device can have spent")
+            raise ValueError(f"the totals {gradient} and {identity} are not valid privacy costs")
         self.state.raise_to(number, {"gradient": gradient, "identity": identity})
         self.state.begin(run, number)
         self._receive(request)
@@ -133,7 +133,7 @@ class Device:
         }
 
     def _hello(self, request: Packet) -> Packet:
-        """What is public about this device."""
+        """The public facts about this device."""
         return Packet(
             {
                 "status": "ok",
@@ -147,7 +147,7 @@ class Device:
         )
 
     def _receive(self, request: Packet) -> None:
-        """Take over models and movements that came along; a request names the digests of those that it is about."""
+        """Cache the models and movements of a request; its header has the digests of those that it refers to."""
         for what, target in (("weights", self._models), ("movement", self._movements)):
             wanted = str(request.header.get(what, "")).split()
             for task, digest in enumerate(wanted[: self.tasks]):
@@ -167,9 +167,10 @@ class Device:
         return np.frombuffer(data, dtype=np.float32)
 
     def once(self, request: Packet, make: Callable[[], Packet]) -> Packet:
-        """The answer of `make`, once: the same request again gets the same answer, another one of the round none.
+        """The answer of `make`, computed once: a retry gets the stored answer, another request in the round an error.
 
-        A second answer would be a second release; with seeded noise its noise would even be the same, and cancel.
+        A second answer would be a second release; with seeded noise both would have the same noise, and their
+        difference none.
         """
         header = request.header
         name = f"{header['run']} {header['round']} {header['kind']} {header.get('purpose', '')}"
@@ -186,9 +187,9 @@ class Device:
         return stored
 
     def _tell(self, request: Packet) -> Packet:
-        """What the device's own rule and announcement say about its task, charged or labelled before it is computed.
+        """The device's announcement of its task, by its own rule; charged or labelled before it is computed.
 
-        Also asked where masks hide who has which task: stations see how many have each.
+        Also requested where masks hide the users' tasks: stations then see only how many users each task has.
         """
         kind, own = str(request.header["kind"]), self.scenario
         announcement = self._announcement
@@ -202,7 +203,7 @@ class Device:
         def make() -> Packet:
             number = int(request.header["round"])
             if announcement.rho > 0 and not self.state.charge(number, "identity", announcement.rho):
-                raise Refusal("refused", "the budget of this device cannot pay for announcing its task")
+                raise Refusal("refused", "the privacy budget of this device does not cover announcing its task")
             told = self._work.tell([self.user], number, 1)[0]
             if not announcement.protected and not self.masked:
                 self.state.ledger.label_unprotected([0])
@@ -211,10 +212,10 @@ class Device:
         return self.once(request, make)
 
     def _told(self, request: Packet, told: Any) -> Packet:
-        """The answer that says what was told: a task, or numbers; where uploads are masked a task stays here."""
+        """The packet with an announcement: a task, or a vector; with masked uploads a task stays on the device."""
         if np.ndim(told) > 0:
             if self.masked:
-                raise Refusal("identity", "with masked uploads a device keeps its task, and this rule tells numbers")
+                raise Refusal("identity", "with masked uploads a device keeps its task; this rule announces a vector")
             numbers = np.asarray(told, dtype=np.float64)
             self.state.save()
             return Packet({"status": "ok"}, {"identity/told": ("float64", numbers.shape, numbers.tobytes())})
@@ -225,7 +226,7 @@ class Device:
 
     @property
     def masked(self) -> bool:
-        """Whether uploads leave this device under masks only."""
+        """Whether uploads leave this device only masked."""
         return self.scenario.security.mode == "masked"
 
     @property
@@ -233,7 +234,7 @@ class Device:
         return self.scenario.privacy.noise != "off"
 
     def task_of(self, request: Packet) -> int:
-        """The task to train: as the server knows it, or, where it must not, the device's own."""
+        """The task to train: the server's, or, with masked uploads, the device's own."""
         given = int(request.header["task"])
         task = self.state.identity.get(str(request.header["run"]), given) if self.masked else given
         if not 0 <= task < self.tasks:
@@ -246,11 +247,11 @@ class Device:
         return self.once(request, lambda: self.release(request))
 
     def release(self, request: Packet) -> Packet:
-        """A noised step, charged before it is computed; the packet holds the new weights."""
+        """Local training with noise, charged before it is computed; the packet holds the new weights."""
         header = request.header
         number, clip, noise_std = int(header["round"]), float(header["clip"]), float(header["noise"])
         batch, learning_rate, purpose = int(header["batch"]), float(header["learning_rate"]), str(header["purpose"])
-        # Everything that can be wrong is found before anything is charged.
+        # Validate everything before charging.
         self._check_noise(clip, noise_std)
         if batch < 0 or not math.isfinite(learning_rate):
             raise ValueError(f"a batch of {batch} samples at a learning rate of {learning_rate} cannot be trained")
@@ -259,7 +260,7 @@ class Device:
             self._base[...] = self._vector(request, "base/weights")
         rho = float(self._training.rho(np.array([clip]), np.array([noise_std]))[0])
         if not self.state.charge(number, "gradient", rho):
-            raise Refusal("refused", "the budget of this device cannot pay for this upload")
+            raise Refusal("refused", "the privacy budget of this device does not cover this upload")
         self._work.uploads = np.empty((1, self.weights), np.float32)
         norm, clipped, _ = self._work.train(
             0, self.user, task, number, clip, noise_std, learning_rate, batch, purpose,
@@ -273,7 +274,7 @@ class Device:
         return Packet(told, {"upload/weights": ("float32", weights.shape, weights.tobytes())})
 
     def _check_noise(self, clip: float, noise_std: float) -> None:
-        """Refuse noise below the floor of the device's own scenario (11f), whatever the charge would be."""
+        """Refuse noise below the floor of the device's own scenario (11f), even if the budget would cover it."""
         privacy = self.scenario.privacy
         floor = privacy.n_min / self.samples if self._noised else 0.0
         enough = floor * (1 - 1e-9) <= noise_std < math.inf and (noise_std > 0 or not self._noised)
@@ -284,7 +285,7 @@ class Device:
 
     def _evaluate(self, request: Packet) -> Packet:
         if not self.metrics:
-            raise Refusal("metrics", "this device tells no losses or accuracies; start it with --metrics to allow it")
+            raise Refusal("metrics", "this device does not report losses or accuracies; allow it with --metrics")
         task = self.task_of(request)
         self._measured()
         loss, right, test_loss, test_right = self._work.evaluate([self.user], [task])
@@ -304,9 +305,9 @@ class Device:
 
 
 def _reason(error: Exception) -> str:
-    """What the server may hear of an error: all of one about its request, of any other the kind alone.
+    """The error text for the server: in full if it concerns the request, otherwise only the exception type.
 
-    Errors of a computation or of the disk may speak of data or folders; they stay in the device's own log.
+    Errors of the computation or the disk may reveal data or paths; they go to the device's own log only.
     """
     where = [frame.f_globals["__name__"] for frame, _ in traceback.walk_tb(error.__traceback__)]
     text = f"{type(error).__name__}: {error}"
@@ -317,8 +318,8 @@ def _reason(error: Exception) -> str:
 
 
 def request_digest(request: Packet) -> str:
-    """A digest of what is asked, without what may differ when it is asked again."""
+    """A digest of a request, without the fields that may differ in a retry."""
     header = {key: value for key, value in request.header.items() if key not in _NOT_ASKED}
-    # Models are named by their version in the header.
+    # Models are identified by their digests in the header.
     arrays = {name: array for name, array in request.arrays.items() if not name.startswith("model-")}
     return hashlib.sha256(pack(Packet(header, arrays))).hexdigest()

@@ -1,4 +1,4 @@
-"""The users of a deployed run: a round asks here, and devices answer, late, wrongly or not at all."""
+"""The fleet of a deployed run: devices whose answers may be late, malformed or missing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 Weights = NDArray[np.float32]
 
 
-#: What of the models a request is about.
+#: The model arrays that each kind of request refers to.
 _NEEDS = {
     "identify": ("weights", "movement"),
     "announce": ("weights", "movement"),
@@ -38,7 +38,7 @@ _NEEDS = {
 
 
 class Courier(Protocol):
-    """Brings requests to devices and their answers back; who does not answer in time is left out."""
+    """Transport of requests to devices; users that do not answer in time are left out."""
 
     def exchange(self, requests: Mapping[int, Packet]) -> dict[int, Packet]:
         """Answers by user."""
@@ -46,7 +46,7 @@ class Courier(Protocol):
 
 @dataclass(frozen=True)
 class Incident:
-    """A user that did not do what it was asked: in `round` (from 1), for `kind`; `status` and `reason` say why."""
+    """A failed request of a user: in `round` (from 1), of this `kind`; `status` and `reason` say why."""
 
     round: int
     user: int
@@ -57,7 +57,7 @@ class Incident:
 
 @dataclass
 class Traffic:
-    """Packets and their bytes since the start, to devices and from them, by kind of request."""
+    """Packets and bytes since the start, to and from devices, by kind of request."""
 
     messages: dict[str, int]
     sent_bytes: dict[str, int]
@@ -70,15 +70,15 @@ class Traffic:
             book[kind] = book.get(kind, 0) + sum(packet.size for packet in packets.values())
 
     def summary(self) -> dict[str, dict[str, int]]:
-        """Ready for JSON."""
+        """JSON-serialisable."""
         return asdict(self)
 
 
 class DeviceFleet:
     """A fleet of devices behind a courier; see `covey.federated.Fleet`.
 
-    `begin` names the round and the server's ledger before a round is played. Answers are looked at in the order of
-    users, so that the order of their arrival changes nothing.
+    `begin` sets the round and the server's ledger before a round is played. Answers are processed in order of
+    users, so that their order of arrival does not matter.
     """
 
     def __init__(self, courier: Courier, scenario: Scenario, run: str, *, metrics: bool = False) -> None:
@@ -101,17 +101,17 @@ class DeviceFleet:
         self._mirror = {kind: ledger.spent[kind].copy() for kind in KINDS}
 
     def hear(self, hellos: Mapping[int, Packet]) -> None:
-        """Take over what devices said about themselves when they were greeted."""
+        """Process the devices' hellos."""
         for user, packet in hellos.items():
             self._learn(user, packet)
 
     @property
     def reports_metrics(self) -> bool:
-        """Whether devices tell losses and accuracies in this run."""
+        """Whether devices report losses and accuracies in this run."""
         return self.metrics
 
     def publish(self, models: Weights, movements: Weights) -> None:
-        """New models (K, D) and movements (K, D); they travel with the next request to each device that lacks them."""
+        """Set models (K, D) and movements (K, D); each device gets those it lacks with its next request."""
         for task in range(self.tasks):
             self._models[f"model-{task}/weights"] = _array(models[task])
             self._models[f"model-{task}/movement"] = _array(movements[task])
@@ -119,7 +119,7 @@ class DeviceFleet:
 
     @property
     def lacks(self) -> dict[str, str]:
-        """What devices cannot give to a part."""
+        """Needs of parts that devices cannot meet, with the reason."""
         lacking = {"new_data": 'devices hold data of their own; set data.over_time = "constant"'}
         if self.scenario.security.mode == "masked":
             lacking["released_steps"] = (
@@ -129,10 +129,10 @@ class DeviceFleet:
         return lacking
 
     def hold(self, data: object) -> None:
-        """Nothing: devices hold data of their own."""
+        """No effect: devices hold their own data."""
 
     def tell(self, round: int, users: Ints) -> NDArray[Any] | None:
-        """What devices announce about their task, by their own scenario; -1 or NaN where they did not tell."""
+        """Announcements of devices about their task, by their own scenario; -1 or NaN for devices without one."""
         if not isinstance(self._rule, ScoreRule) or not self._rule.announcement.request:
             raise ValueError("devices are asked for their task by rules that let users work it out")
         return self._identities(self._rule.announcement.request, users.tolist())
@@ -152,7 +152,7 @@ class DeviceFleet:
         return found
 
     def _told(self, user: int, kind: str, answer: Packet | None) -> NDArray[Any] | None:
-        """The task (1,) int64 or the numbers (m,) float64 that a device told; None where it told nothing usable."""
+        """The announcement of a device: task (1,) int64 or vector (m,) float64; None where it is missing or invalid."""
         if answer is None:
             return None
         if "identity/told" in answer.arrays:
@@ -160,7 +160,7 @@ class DeviceFleet:
             numbers = np.frombuffer(data, dtype=np.float64) if dtype == "float64" else np.full(1, np.nan)
             if numbers.shape == shape and np.isfinite(numbers).all():
                 return numbers
-            self._note(user, kind, "garbage", "what it told about its task is not a vector of finite numbers")
+            self._note(user, kind, "garbage", "its announcement is not a vector of finite numbers")
             return None
         task = answer.header.get("identity", -1)
         if isinstance(task, int) and 0 <= task < self.tasks:
@@ -169,7 +169,7 @@ class DeviceFleet:
         return None
 
     def release(self, round: int, steps: Steps) -> Releases:
-        """The uploads that arrived, in the order of users."""
+        """The uploads that arrived, in order of users."""
         users, base = steps.users, steps.base
         nowhere = np.full(len(users), -1)
         task, station, block = (
@@ -207,7 +207,7 @@ class DeviceFleet:
         )
 
     def _upload(self, user: int, packet: Packet) -> Upload:
-        """What a device sent, whatever it is; it is looked at where uploads are let in."""
+        """The upload of a device, not validated; intake does that."""
         kind, shape, data = packet.arrays.get("upload/weights", ("uint8", (0,), b""))
         number = packet.header.get("round", -1)
         return Upload(user, number if isinstance(number, int) else -1, np.frombuffer(data, dtype=kind).reshape(shape))
@@ -226,11 +226,11 @@ class DeviceFleet:
         return self._masked_round.collect(self._ask, steps)
 
     def open_masked_sums(self) -> MaskedSums | None:
-        """What the masked uploads of this round open to."""
+        """The opened sums of this round's masked uploads; None without any."""
         return None if self._masked_round is None else self._masked_round.open(self._ask)
 
     def evaluate(self, tasks: Ints) -> Evaluation:
-        """Losses and accuracies that devices told; undefined for the others, and for all where they are not asked."""
+        """Losses and accuracies reported by devices; NaN for the others, and for all without metrics."""
         names = ("train_loss_sum", "train_correct", "test_loss_sum", "test_correct")
         if not self.metrics:
             return Evaluation(*(np.full(self.users, np.nan) for _ in names))
@@ -238,14 +238,14 @@ class DeviceFleet:
         return Evaluation(*(np.array([_number(told, user, name) for user in range(self.users)]) for name in names))
 
     def device_ledgers(self) -> Mapping[str, Floats]:
-        """What devices said they have spent in all, over all runs."""
+        """Total privacy cost reported by devices, over all runs."""
         return {str(kind): values for kind, values in self._spent.items()}
 
     def close(self) -> None:
-        """Nothing is open: devices go on waiting for the next run."""
+        """No effect: devices keep waiting for the next run."""
 
     def _ask(self, kind: str, asked: Mapping[int, tuple[dict[str, Scalar], dict[str, Array]]]) -> dict[int, Packet]:
-        """The good answers, by user in order; everything else becomes an incident."""
+        """The successful answers, in order of users; everything else becomes an incident."""
         good: dict[int, Packet] = {}
         lacking = dict(asked)
         for attempt in range(2):
@@ -291,7 +291,7 @@ class DeviceFleet:
         return Packet(common | header, {name: self._models[name] for name in lacking} | arrays)
 
     def _learn(self, user: int, answer: Packet) -> None:
-        """Note which models a device holds and what it has spent, as far as that makes sense."""
+        """Update the record of a device's cached models and privacy cost, ignoring invalid values."""
         told = (pair.partition("=") for pair in str(answer.header.get("held", "")).split())
         self._held[user] = {name: digest for name, _, digest in told}
         for kind in KINDS:
@@ -304,7 +304,7 @@ class DeviceFleet:
 
 
 def members_of(hellos: Mapping[int, Hello], groups: Ints) -> Members:
-    """What is public about all users; hellos: by user; groups: (U,)."""
+    """Public facts about all users; hellos: by user; groups: (U,)."""
     ordered = [hellos[user] for user in range(len(groups))]
     return Members(
         np.array([one.samples for one in ordered], dtype=np.int64),

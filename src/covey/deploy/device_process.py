@@ -1,7 +1,7 @@
 """The long-lived process of a device: keeps torch, data and ledger loaded, and answers its ClientApp.
 
-The socket lies in a folder that only its owner may enter, and both sides prove that they know a random key that only
-the owner may read.
+The socket is in a folder that only its owner may enter, and both sides authenticate with a random key that only the
+owner may read.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from covey.errors import OutputError
 
 
 class Worker:
-    """The device of a folder, which answers requests one at a time; a context manager.
+    """Serves the device of a folder, one request at a time; a context manager.
 
-    The folder is locked before its ledger is read: a ledger that was read while another process still charged would
-    lack those charges. `budget_epsilon` and `metrics` are those of `Device`.
+    The folder is locked before its ledger is read, to avoid a race with another process that still charges it.
+    `budget_epsilon` and `metrics` are those of `Device`.
     """
 
     def __init__(self, folder: DeviceFolder, *, budget_epsilon: float | None = None, metrics: bool = False) -> None:
@@ -59,12 +59,12 @@ class Worker:
         return listener
 
     def serve(self) -> None:
-        """Answer until `close`; only a socket that is gone ends it before."""
+        """Answer requests until `close`; raises if the socket fails."""
         while not self._closed:
             try:
                 connection = self._listener.accept()
             except (AuthenticationError, EOFError, ConnectionError):
-                continue  # whoever it was, it does not speak to this device
+                continue  # a failed handshake
             except OSError:
                 if self._closed:
                     return
@@ -73,7 +73,7 @@ class Worker:
                 self._answer(connection)
 
     def start(self) -> threading.Thread:
-        """Answer in a thread of its own."""
+        """Run `serve` in a background thread."""
         thread = threading.Thread(target=self.serve, name="device", daemon=True)
         thread.start()
         return thread
@@ -81,7 +81,7 @@ class Worker:
     def _answer(self, connection: Connection) -> None:
         try:
             connection.send_bytes(pack(self.respond(unpack(connection.recv_bytes()))))
-        except Exception as error:  # the one who asks hears nothing, and the next one is answered
+        except Exception as error:  # this client gets no answer; the next one is served
             print(f"a request could not be answered ({type(error).__name__}: {error})", file=sys.stderr, flush=True)
 
     def respond(self, request: Packet) -> Packet:
@@ -89,7 +89,7 @@ class Worker:
         return self.device.answer(request)
 
     def close(self) -> None:
-        """Stop answering; may be called again."""
+        """Stop serving; idempotent."""
         if not self._closed:
             self._closed = True
             self._listener.close()
@@ -105,7 +105,7 @@ class Worker:
 
 
 def _locked(folder: Path) -> IO[str]:
-    """The folder's lock, held as long as the file is open: two processes must not charge one ledger."""
+    """The folder's lock, held while the file is open: two processes must not charge the same ledger."""
     try:
         file = open(folder / "lock", "w", encoding="utf-8")  # noqa: SIM115
     except OSError as error:

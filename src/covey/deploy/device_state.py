@@ -1,7 +1,7 @@
-"""What a device keeps on its own disk: its ledger, its task, and its answers of the last round.
+"""The persistent state of a device: its ledger, its task, and its answers of the last round.
 
-Everything is written before anything leaves the device. The journal of charges is the truth about what was spent;
-answers are kept until the next round, so that a server that lost them gets the same bytes again.
+Everything is written before anything leaves the device (write-ahead). The journal of charges is authoritative for the
+privacy cost; answers are stored until the next round, so that a retry by the server gets the same bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from covey.privacy import JOURNAL, Journal, Ledger, charge_lost, read_journal
 from covey.privacy.ledger import KINDS, Kind
 from covey.scenario.schema import Privacy
 
-#: Two ledgers that differ by less than this share of the total differ by rounding alone.
+#: Relative tolerance within which two ledgers are considered equal.
 ROUNDING = 1e-12
 _ME = np.zeros(1, dtype=np.int64)
 
@@ -30,8 +30,8 @@ _ME = np.zeros(1, dtype=np.int64)
 class DeviceState:
     """The private folder of one device.
 
-    ledger: all that this device has spent, over all runs. runs: the last round that was answered, by run.
-    identity: the task that the device takes for its own, by run. Open one at a time: `lock` says who has it.
+    ledger: the privacy cost of this device over all runs. runs: the last round that was answered, by run.
+    identity: the task that the device identified, by run. Open it only while holding the folder's lock.
     """
 
     def __init__(self, folder: Path, privacy: Privacy, budget_epsilon: float | None) -> None:
@@ -58,7 +58,7 @@ class DeviceState:
         self.ledger.refusals[0] = saved.get("refusals", 0)
 
     def charge(self, round: int, kind: Kind, rho: float) -> bool:
-        """Charge a release, on disk before this returns; False, with nothing charged, where the budget cannot pay."""
+        """Charge a release, on disk before this returns; False, with nothing charged, if it exceeds the budget."""
         if not self.ledger.affordable(_ME, rho)[0]:
             self.ledger.refuse(_ME)
             self.save()
@@ -68,7 +68,7 @@ class DeviceState:
         return True
 
     def raise_to(self, round: int, totals: dict[Kind, float]) -> None:
-        """Take over the server's totals where they are larger: this device may have come back with an older state."""
+        """Raise the ledger to the server's totals where they are larger: the device's state may be an old backup."""
         for kind in KINDS:
             missing = totals.get(kind, 0.0) - float(self.ledger.spent[kind][0])
             if missing > ROUNDING * (1.0 + totals.get(kind, 0.0)):
@@ -76,7 +76,7 @@ class DeviceState:
                 self.ledger.add_lost(_ME, missing, kind)
 
     def begin(self, run: str, round: int) -> None:
-        """Note that `round` of `run` is being answered; forgets the answers of the round before."""
+        """Record that `round` of `run` is being answered; deletes the answers of the round before."""
         if self.runs.get(run, -1) < round:
             for old in self._answers().glob("*.answer"):
                 old.unlink(missing_ok=True)
@@ -84,7 +84,7 @@ class DeviceState:
             self.save()
 
     def stored(self, name: str, request: str) -> Packet | None:
-        """The answer that was given under this name, if it was to the same request; `LookupError` if to another."""
+        """The stored answer of this name, if it was to the same request; `LookupError` if to another one."""
         path = self._path(name)
         if not path.is_file():
             return None
@@ -94,11 +94,11 @@ class DeviceState:
         return unpack(content[64:])
 
     def store(self, name: str, request: str, answer: Packet) -> None:
-        """Keep an answer, on disk before this returns."""
+        """Store an answer, on disk before this returns."""
         write_atomically(self._path(name), request.encode() + pack(answer))
 
     def save(self) -> None:
-        """Write what is not in the journal."""
+        """Write the state that is not in the journal."""
         content = {
             "runs": self.runs,
             "identity": self.identity,

@@ -25,9 +25,9 @@ _ARRAYS = ("x", "y", "test_x", "test_y")
 
 @dataclass(frozen=True)
 class DeviceFolder:
-    """What a device is told before it starts: its number, the run's seed, the scenario, and where its data are.
+    """Configuration of a device: its user number, the run's seed, the scenario, and its data.
 
-    The folder holds device.json, scenario.toml and data.npz; `private` is what the device itself keeps.
+    The folder holds device.json, scenario.toml and data.npz; `private` is the device's own state.
     """
 
     path: Path
@@ -38,7 +38,7 @@ class DeviceFolder:
 
     @property
     def private(self) -> Path:
-        """Where ledger, answers, socket and key are kept."""
+        """The folder of ledger, stored answers, socket and key."""
         return self.path / "private"
 
     @property
@@ -48,7 +48,7 @@ class DeviceFolder:
 
     @classmethod
     def open(cls, path: Path) -> DeviceFolder:
-        """The folder at `path`, as `covey deploy prepare` writes it."""
+        """Load the folder at `path`, as `covey deploy prepare` writes it."""
         about = path / "device.json"
         if not about.is_file():
             raise DataError(f"'{path}' is no device folder: it has no device.json; make one with covey deploy prepare")
@@ -65,7 +65,7 @@ class DeviceFolder:
         return cls(path, user, seed, classes, scenario)
 
     def data(self) -> dict[str, NDArray[np.float32] | NDArray[np.int64]]:
-        """The device's own samples: x, y, test_x, test_y of data.npz, checked."""
+        """The device's own samples: x, y, test_x, test_y of data.npz, validated."""
         path = self.path / "data.npz"
         try:
             with np.load(path, allow_pickle=False) as file:
@@ -85,7 +85,7 @@ class DeviceFolder:
             if len(x) > most:
                 raise DataError(
                     f"'{path}': {half}x has {len(x)} samples, but the scenario allows {most}; leave some out, or"
-                    f" prepare all devices anew with a larger data.{key}"
+                    f" prepare all devices again with a larger data.{key}"
                 )
             if not np.isfinite(x).all() or y.min() < 0 or y.max() >= self.classes:
                 raise DataError(f"'{path}': {half}x must be finite and {half}y from 0 to {self.classes - 1}")
@@ -95,8 +95,8 @@ class DeviceFolder:
 def prepare(scenario: Scenario, seed: int, out: Path) -> list[Path]:
     """Write the folders of all devices and of the server under `out`; returns those of the devices.
 
-    `out/user-007` goes to device 7 and nowhere else. `out/server` holds scenario.toml and, for measurement
-    only, groups.csv with the true groups.
+    `out/user-007` is for device 7 only. `out/server` holds scenario.toml and, for measurement only, groups.csv
+    with the true groups.
     """
     if (out / "server" / _SEED).exists() or any(out.glob("user-*/private")):
         raise OutputError(f"'{out}' already holds a deployment; choose another folder with --out")
@@ -122,7 +122,7 @@ def prepare(scenario: Scenario, seed: int, out: Path) -> list[Path]:
     write_atomically(server / "scenario.toml", text)
     rows_csv = "user,group\n" + "".join(f"{user},{group}\n" for user, group in enumerate(data.groups.tolist()))
     write_atomically(server / "groups.csv", rows_csv.encode())
-    # Last: it says that everything else is there.
+    # Last: it marks the deployment as complete.
     write_atomically(server / _SEED, json.dumps({"seed": seed}).encode() + b"\n")
     return folders
 

@@ -1,4 +1,4 @@
-"""What devices say about themselves when they are greeted, and whether that fits the run."""
+"""Hellos: the handshake of devices, and its validation against the run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from covey.federated import build_model, count_weights
 from covey.scenario import Scenario
 from covey.scenario.load import fingerprint
 
-#: Most values of a sample times classes; a device that says more would make the server build a model of that size.
+#: Limit on values of a sample x classes: a false claim must not make the server build a huge model.
 _MOST_WEIGHTS = 500_000_000
 
 
 @dataclass(frozen=True)
 class Hello:
-    """What is public about a device: samples, the shape of one, classes, weights of its model, and its preparation."""
+    """Public facts about a device: sample counts, shape of a sample, classes, model weights, and fingerprint."""
 
     samples: int
     test_samples: int
@@ -29,7 +29,7 @@ class Hello:
 
     @classmethod
     def read(cls, user: int, packet: Packet, scenario: Scenario) -> Hello:
-        """The hello of a user's device; a `DeployError` names what is wrong with it."""
+        """Decode the hello of a user's device; raises a `DeployError` if it is invalid."""
         header, data = packet.header, scenario.data
         limits = {
             "samples": (data.samples_max, "data.samples_max"),
@@ -60,7 +60,7 @@ class Hello:
 
 
 class Enrolment:
-    """Who may take part in a run: devices prepared for its scenario and seed that say the same of themselves always."""
+    """Admission of devices to a run: they must be prepared for its scenario and seed, and repeat the same hello."""
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         self._scenario, self._fingerprint = scenario, f"{fingerprint(scenario)}-{seed}"
@@ -68,7 +68,7 @@ class Enrolment:
         self._first: dict[int, Hello] = {}
 
     def check(self, user: int, packet: Packet) -> Hello:
-        """The hello of a user's device, now or when it comes back; `DeployError` when it does not fit the run."""
+        """Validate the hello of a user's device, also after a reconnect; `DeployError` when it does not fit the run."""
         if packet.header.get("fingerprint") != self._fingerprint:
             raise DeployError(
                 f"the device of user {user} was prepared for another scenario or seed; give it the folder of the same"
@@ -95,5 +95,5 @@ class Enrolment:
         return hello
 
     def check_all(self, hellos: Mapping[int, Packet]) -> dict[int, Hello]:
-        """The hellos of all devices, in the order of users."""
+        """Validate the hellos of all devices, in order of users."""
         return {user: self.check(user, packet) for user, packet in sorted(hellos.items())}

@@ -1,4 +1,4 @@
-"""Secure aggregation as messages: the device's side and the server's side of `covey.security`, phase by phase."""
+"""Secure aggregation over messages: the client and the server side of `covey.security`, phase by phase."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ from covey.security.sharing import ELEMENT_BYTES, unpack
 if TYPE_CHECKING:
     from covey.deploy.device import Device
 
-#: Sends (header, arrays) to users, by user, and returns the good answers of those who gave one.
+#: Sends (header, arrays) to users, by user, and returns the successful answers.
 Asking = Callable[[str, Mapping[int, tuple[dict[str, Scalar], dict[str, Array]]]], dict[int, Packet]]
-#: Notes that a user did not do what it was asked: user, kind of request, status, reason.
+#: Records a failed request: user, kind of request, status, reason.
 Noting = Callable[[int, str, str, str], None]
-#: What an answer is read into.
+#: The type that an answer is decoded to.
 Read = TypeVar("Read")
-#: What of an upload request makes the step; the rest is about masks, which are new every time.
+#: The header fields of an upload request that define the step; the rest concerns masks, which are always new.
 _STEP = ("run", "round", "user", "weights", "purpose", "task", "clip", "noise", "learning_rate", "batch", "metrics")
 
 
 class MaskedDevice:
-    """The device's side: one client of the protocol for every attempt at a round, in memory only."""
+    """The device's side: a new protocol client for every attempt at a round, in memory only."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -114,7 +114,7 @@ class MaskedDevice:
         return Packet({"status": "ok"}, packed_answer(self._open(request).reveal(unpacked_envelopes(request))))
 
     def _open(self, request: Packet) -> Client:
-        """The client of the session that the request belongs to."""
+        """The client of the request's session."""
         session = self._session
         asked = (str(request.header["run"]), int(request.header["round"]))
         if self._client is None or session is None or (session.run, session.round) != asked:
@@ -123,10 +123,10 @@ class MaskedDevice:
 
 
 class MaskedRound:
-    """The server's side: passes keys and envelopes on, adds up words, and opens what users allow.
+    """The server's side: relays keys and envelopes, sums masked uploads, and opens the sums that users allow.
 
-    users: (n,) who take part; their position in it is their number in the protocol. stations: (n,). What a user
-    answers is looked at before anybody else sees it; who answers garbage is noted and has dropped out.
+    users: (n,) participants; their index in it is their number in the protocol. stations: (n,). Every answer is
+    validated before it is relayed; a user with a malformed answer is recorded and counts as dropped out.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class MaskedRound:
         self.arrived: list[int] = []
 
     def collect(self, ask: Asking, steps: Mapping[int, dict[str, Scalar]]) -> dict[int, Packet]:
-        """Keys, shares and uploads; answers of the users whose uploads arrived. `steps`: what each is to do."""
+        """Keys, shares and uploads; returns the answers of users whose uploads arrived. `steps`: by user."""
         p, index = self.session.parameters, self._index
         told = ask("keys", {
             user: (steps[user] | {"session_users": p.users, "threshold": p.threshold, "index": index[user]}, {})
@@ -190,7 +190,7 @@ class MaskedRound:
         told = ask("reveal", {user: ({}, _for(index[user], mailed)) for user in mailed})
         dropped = set(self._sharers) - set(total.users)
         answers = self._read("reveal", told, lambda user, packet: self._answer(user, packet, set(total.users), dropped))
-        # All who count right count the same, and they are more than half.
+        # Honest users agree on the counts, and they are the majority.
         most = Counter(answer.counts for answer in answers.values()).most_common(1)
         for user, answer in list(answers.items()):
             if answer.counts != most[0][0]:
@@ -203,7 +203,7 @@ class MaskedRound:
         return unmask(self.session, total, self._keys, self._sharers, list(answers.values()))
 
     def _read(self, phase: str, packets: Mapping[int, Packet], read: Callable[[int, Packet], Read]) -> dict[int, Read]:
-        """What `read(user, packet)` makes of the answers of a phase, by user in order; who sent garbage is noted."""
+        """Decode the answers of a phase by `read(user, packet)`, in order of users; malformed ones are recorded."""
         found = {}
         for user, packet in sorted(packets.items()):
             try:
@@ -214,11 +214,11 @@ class MaskedRound:
         return found
 
     def _take_keys(self, user: int, packet: Packet) -> None:
-        """Both public keys of a user: 32 bytes each, which nobody else has sent and with which others can agree."""
+        """Check and store both public keys of a user: 32 bytes each, unique, and valid for key agreement."""
         envelope, mask = (typed(packet, f"keys/{name}", np.uint8).tobytes() for name in ("envelope", "mask"))
         taken = {key for keys in self._keys.values() for key in (keys.envelope, keys.mask)}
         if len(envelope) != KEY_BYTES or len(mask) != KEY_BYTES or envelope == mask or {envelope, mask} & taken:
-            raise ValueError(f"keys must be {KEY_BYTES} bytes each, and nobody else's")
+            raise ValueError(f"keys must be {KEY_BYTES} bytes each, and unique")
         for key in (envelope, mask):
             agree(bytes([1]) * KEY_BYTES, key)
         keys = PublicKeys(self._index[user], envelope, mask)
@@ -226,7 +226,7 @@ class MaskedRound:
         self.cost.up_bytes["keys"][keys.user] += keys.size
 
     def _take_upload(self, user: int, packet: Packet) -> None:
-        """Add a user's words to those of its station, which looks at their type and shape."""
+        """Add a user's masked words to the sum of its station, which checks their type and shape."""
         number = self._index[user]
         words: Any = numbers(packet, "upload/words")
         upload = MaskedUpload(number, words)
@@ -237,10 +237,10 @@ class MaskedRound:
     def _mailed(
         self, phase: str, packets: Mapping[int, Packet], peers: Collection[int], secrets: int
     ) -> dict[int, list[Envelope]]:
-        """The envelopes of these answers, by user; each user sends one to each other of `peers`.
+        """The envelopes of these answers, by user; each user sends one to each of the other `peers`.
 
-        The stations cannot look into envelopes, but know how long one with `secrets` shares is. With a wrong one, or
-        without one, its receiver could not go on.
+        Stations cannot decrypt envelopes, but know the length of one with `secrets` shares. A missing or malformed
+        envelope would block its receiver.
         """
         size = NONCE_BYTES + TAG_BYTES + secrets * ELEMENT_BYTES
 
@@ -259,7 +259,7 @@ class MaskedRound:
         return mailed
 
     def _answer(self, user: int, packet: Packet, survivors: set[int], dropped: set[int]) -> UnmaskAnswer:
-        """What a user reveals: exactly the shares that opening the tasks it counts needs."""
+        """Decode a user's answer: exactly the shares needed to open the tasks that are large enough."""
         p, answer = self.session.parameters, unpacked_answer(self._index[user], packet)
         if len(answer.counts) != p.slots or min(answer.counts) < 0 or sum(answer.counts) != len(survivors):
             raise ValueError(f"the counts {answer.counts} do not add up to {len(survivors)} users in {p.slots} tasks")

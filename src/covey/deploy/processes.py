@@ -1,7 +1,7 @@
-"""Flower's processes: how they are started, watched and stopped.
+"""Starts, monitors and stops Flower's processes.
 
-Everything runs with an own FLWR_HOME, without telemetry, update check or installation of dependencies. Each process
-leads a group of its own, so that what it starts ends with it.
+Everything runs with a separate FLWR_HOME, without telemetry, update check or installation of dependencies. Each process
+leads its own process group, so that its children end with it.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from covey.files import make_folder
 
 _STOP_S = 10.0
 _APP_FILES = ("__init__.py", "client.py", "records.py", "server.py", "wire.py")
-#: Names of nodes, and of files with their keys, that are bound to a user: its number.
+#: Pattern of the names of nodes, and of their key files, that are bound to a user; the group is its number.
 NODE_NAME = r"user-(\d+)"
-#: What Flower says of a key that it knows already.
+#: Flower's message for a key that is already registered.
 _KNOWN_KEY = "public key already in use"
 
 
 @dataclass(frozen=True)
 class Tls:
-    """Certificates: of the authority, and for the SuperLink its own certificate and key."""
+    """TLS files: the CA certificate, and for the SuperLink its own certificate and key."""
 
     authority: Path
     certificate: Path | None = None
@@ -46,7 +46,7 @@ class Tls:
 
 
 def environment(home: Path) -> dict[str, str]:
-    """The environment of every process of Flower's."""
+    """The environment variables of Flower's processes."""
     scripts = str(Path(sys.executable).parent)
     return os.environ | {
         "FLWR_HOME": str(home),
@@ -109,7 +109,7 @@ def write_connection(home: Path, address: str, tls: Tls | None) -> None:
 
 
 def submit_command(app: Path, run_folder: Path, token: str) -> list[str]:
-    """The command that starts the run in `run_folder` and ends with it; `token` names this submission."""
+    """The command that submits the run in `run_folder` and exits with it; `token` identifies this submission."""
     return [
         "flwr",
         "run",
@@ -122,12 +122,12 @@ def submit_command(app: Path, run_folder: Path, token: str) -> list[str]:
 
 
 def reachable(host: str) -> str:
-    """The address at which this machine reaches a server that listens on `host`."""
+    """The address to connect to for a local server that listens on `host`."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
 
 
 def free_port() -> int:
-    """A port on this machine that nobody uses now."""
+    """A free local port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -135,7 +135,7 @@ def free_port() -> int:
 
 
 class Started:
-    """Processes that are ended, whatever happens, when the block is left; outputs go to files in `logs`."""
+    """A context manager that ends all its processes on exit; their outputs go to files in `logs`."""
 
     def __init__(self, logs: Path, surroundings: Mapping[str, str]) -> None:
         self._logs, self._environment = logs, dict(surroundings)
@@ -143,7 +143,7 @@ class Started:
         make_folder(logs, "--home")
 
     def start(self, name: str, command: Sequence[str]) -> subprocess.Popen[bytes]:
-        """Start a process in a group of its own."""
+        """Start a process in its own process group."""
         with open(self.log(name), "ab") as log:
             process = subprocess.Popen(
                 list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment,
@@ -153,11 +153,11 @@ class Started:
         return process
 
     def log(self, name: str) -> Path:
-        """Where the output of a process goes."""
+        """The log file of a process."""
         return self._logs / f"{name}.log"
 
     def finish(self, name: str, command: Sequence[str], wait_s: float) -> tuple[int, str]:
-        """Run a process to its end: its exit code and what it printed; a `DeployError` when it takes too long."""
+        """Run a process to its end: exit code and output; a `DeployError` on timeout."""
         before = self.log(name).stat().st_size if self.log(name).is_file() else 0
         process = self.start(name, command)
         try:
@@ -169,7 +169,7 @@ class Started:
         return code, self.log(name).read_bytes()[before:].decode("utf-8", "replace")
 
     def wait_for_port(self, name: str, port: int, wait_s: float, host: str = "127.0.0.1") -> None:
-        """Wait until a process listens on `host`; an error says what it printed last."""
+        """Wait until a process listens on `host`; an error quotes its last output."""
         host = reachable(host)
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
@@ -180,13 +180,13 @@ class Started:
         raise DeployError(f"'{name}' does not listen on port {port} of {host} after {wait_s:g} s; see {self.log(name)}")
 
     def check(self, name: str) -> None:
-        """An error when a process that should run has ended."""
+        """Raise an error if a process has exited."""
         code = self.processes[name].poll()
         if code is not None:
             raise DeployError(f"'{name}' ended with code {code}: {last_line(self.log(name))}; see {self.log(name)}")
 
     def stop(self, name: str, how: signal.Signals = signal.SIGTERM) -> None:
-        """End a process and all that it started."""
+        """End a process and its children."""
         process = self.processes.pop(name)
         _signal(process, how)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -195,7 +195,7 @@ class Started:
         process.wait()
 
     def close(self) -> None:
-        """End everything."""
+        """End all processes."""
         for process in self.processes.values():
             _signal(process, signal.SIGTERM)
         deadline = time.monotonic() + _STOP_S
@@ -215,9 +215,9 @@ class Started:
 
 
 def register_node(started: Started, key: Path, wait_s: float) -> None:
-    """Admit the node with this public key to the SuperLink `covey`; one that has been admitted before stays so.
+    """Register the node with this public key at the SuperLink `covey`; idempotent.
 
-    A file that is called user-007.pub binds its key to user 7.
+    A file named user-007.pub binds its key to user 7.
     """
     name = f"register-{key.stem}"
     command = ["flwr", "supernode", "register", str(key), "covey"]
@@ -229,10 +229,10 @@ def register_node(started: Started, key: Path, wait_s: float) -> None:
 
 
 def end_family(home: Path) -> None:
-    """End all processes with this FLWR_HOME, also those that their parents have left behind.
+    """Kill all processes with this FLWR_HOME, also orphans.
 
-    Flower's processes for single messages can outlive the run and the SuperNode that they belong to. Where there
-    is no /proc, nothing is done.
+    Flower's per-message processes can outlive the run and the SuperNode that started them. Without /proc nothing is
+    done.
     """
     mark = f"FLWR_HOME={home}".encode()
     for folder in Path("/proc").glob("[0-9]*"):
@@ -243,7 +243,7 @@ def end_family(home: Path) -> None:
 
 
 def last_line(path: Path) -> str:
-    """The last line of a log that says something."""
+    """The last non-empty line of a log."""
     with contextlib.suppress(OSError):
         lines = [line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines()]
         return next((line for line in reversed(lines) if line), "it printed nothing")
@@ -251,6 +251,6 @@ def last_line(path: Path) -> str:
 
 
 def _signal(process: subprocess.Popen[bytes], how: signal.Signals) -> None:
-    """Send a signal to the group that a process leads, also when the process itself has ended."""
+    """Send a signal to the group of a process, also when the process itself has exited."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, how)

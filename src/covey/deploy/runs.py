@@ -1,4 +1,4 @@
-"""Starting a deployed run at a SuperLink and following it to its end."""
+"""Submits a deployed run to a SuperLink and follows it to its end."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from covey.privacy import JOURNAL
 from covey.scenario import Scenario, dump_scenario
 from covey.simulation.checkpoint import CHECKPOINT, prepare_folder
 
-#: How long a run may take from being submitted to its first sign of life.
+#: Timeout from submission to the first progress report.
 _FIRST_SIGN_S = 300.0
 
 
@@ -47,9 +47,9 @@ def new_run(
     trace: Path | None = None,
     **settings: Any,
 ) -> Settings:
-    """Write the settings of a new run to `folder`; `settings` are the other ones of `Settings`, but for its name.
+    """Write the settings of a new run to `folder`; `settings` are the other fields of `Settings`, except `run`.
 
-    A learned policy, true groups and a trace are put beside them; `settings["policy"]` is what the policy is called.
+    A learned policy, true groups and a trace are copied there too; `settings["policy"]` is the policy's name.
     """
     check_deployable(scenario)
     given = {name: _content(path) for name, path in ((GROUPS, groups), (TRACE, trace)) if path is not None}
@@ -80,7 +80,7 @@ def _content(path: Path) -> bytes:
 
 
 def follow(started: Started, folder: Path, on_progress: Callable[[dict[str, Any]], None]) -> None:
-    """Submit the run of `folder`, report its progress, and return when it is done; an error says why it is not."""
+    """Submit the run of `folder`, report its progress, and return when it is done; raises if it fails."""
     busy = _read(folder / PROGRESS)
     if busy and not (folder / OUTCOME).exists() and _alive(int(busy.get("pid", 0))):
         raise ResumeError(f"'{folder}' is being played by process {busy['pid']}; wait for it, or end it first")
@@ -90,8 +90,8 @@ def follow(started: Started, folder: Path, on_progress: Callable[[dict[str, Any]
     try:
         _watch(started, folder, token, on_progress)
     except KeyboardInterrupt:
-        # The server app is not a child of this process, but of the SuperLink, which may start it only later: then the
-        # token tells it that nobody wants it any more.
+        # The server app is a child of the SuperLink, not of this process, and may start only later: the new token
+        # then makes it exit.
         _new_token(folder)
         process = int(_read(folder / PROGRESS).get("pid", 0))
         if process and not (folder / OUTCOME).exists() and _alive(process):
@@ -100,7 +100,7 @@ def follow(started: Started, folder: Path, on_progress: Callable[[dict[str, Any]
 
 
 def _new_token(folder: Path) -> str:
-    """Make all earlier submissions of the run void; the token of the next one."""
+    """Invalidate all earlier submissions of the run; returns the token of the next one."""
     token = secrets.token_hex(8)
     replace(Settings.read(folder), token=token).write(folder)
     return token
@@ -116,19 +116,19 @@ def _watch(started: Started, folder: Path, token: str, on_progress: Callable[[di
         if progress and json.dumps(progress) != shown:
             shown = json.dumps(progress)
             on_progress(progress)
-            shutil.rmtree(app, ignore_errors=True)  # it has been sent
+            shutil.rmtree(app, ignore_errors=True)  # Flower has uploaded it
         if outcome:
             if outcome.get("status") == "done":
                 return
             raise _error(outcome)
         if progress and not _alive(int(progress["pid"])) and not (folder / OUTCOME).exists():
             raise DeployError(
-                f"the server app ended in the middle of the run; go on with: covey deploy run --resume --out {folder}"
+                f"the server app exited during the run; resume it with: covey deploy run --resume --out {folder}"
             )
         if not progress and submitted.poll() not in (None, 0):
             raise DeployError(f"the run could not be started: {last_line(started.log(name))}; see {started.log(name)}")
         if not progress and time.monotonic() - began > _FIRST_SIGN_S:
-            raise DeployError(f"the run gives no sign of life after {_FIRST_SIGN_S:g} s; see {started.log(name)}")
+            raise DeployError(f"the run has not reported progress after {_FIRST_SIGN_S:g} s; see {started.log(name)}")
         time.sleep(0.2)
 
 
@@ -149,7 +149,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _alive(process: int) -> bool:
-    """Whether a process of this machine runs; ended ones that nobody has asked about yet do not."""
+    """Whether a local process is running; zombies are not."""
     try:
         state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
         return state not in ("Z", "X")

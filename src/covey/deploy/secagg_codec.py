@@ -1,7 +1,7 @@
-"""Keys, envelopes and answers of secure aggregation as the arrays of packets, and back.
+"""Codec of secure aggregation: keys, envelopes and answers to and from arrays of packets.
 
-Both sides read what the other one made up: everything here that unpacks raises `KeyError` or `ValueError` where an
-array is missing, is of another kind, or does not fit the others.
+Neither side trusts the other: decoding raises `KeyError` or `ValueError` where an array is missing, has another dtype,
+or is inconsistent with the others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from covey.security.sharing import ELEMENT_BYTES
 
 
 def typed(packet: Packet, name: str, kind: type[np.generic]) -> NDArray[Any]:
-    """A row of numbers of this kind; `KeyError` or `ValueError` when the packet has another thing there."""
+    """A vector of this dtype; `KeyError` or `ValueError` if it is missing or of another type or shape."""
     found = numbers(packet, name)
     if found.dtype != kind or found.ndim != 1:
         raise ValueError(f"'{name}' is {found.dtype} of shape {found.shape}; it must be a row of {np.dtype(kind)}")
@@ -33,7 +33,7 @@ def numbers(packet: Packet, name: str) -> NDArray[np.generic]:
 
 
 def packed_envelopes(envelopes: Sequence[Envelope]) -> dict[str, Array]:
-    """Envelopes as arrays: senders, receivers, lengths, and all payloads one after the other."""
+    """Envelopes as arrays: senders, receivers, lengths, and the concatenated payloads."""
     return {
         "envelopes/sender": ints([e.sender for e in envelopes]),
         "envelopes/receiver": ints([e.receiver for e in envelopes]),
@@ -43,7 +43,7 @@ def packed_envelopes(envelopes: Sequence[Envelope]) -> dict[str, Array]:
 
 
 def unpacked_envelopes(packet: Packet) -> list[Envelope]:
-    """The envelopes that `packed_envelopes` packed."""
+    """The inverse of `packed_envelopes`."""
     rows = [typed(packet, f"envelopes/{name}", np.int64).tolist() for name in ("sender", "receiver", "length")]
     payload, at, found = packet.arrays["envelopes/payload"][2], 0, []
     if min(rows[2], default=0) < 0 or sum(rows[2]) != len(payload):
@@ -67,7 +67,7 @@ def packed_answer(answer: UnmaskAnswer) -> dict[str, Array]:
 
 
 def unpacked_answer(user: int, packet: Packet) -> UnmaskAnswer:
-    """The answer that `packed_answer` packed."""
+    """The inverse of `packed_answer`."""
     counts, slots, users = (typed(packet, f"answer/{name}", np.int64).tolist() for name in ("counts", "slot", "user"))
     data = packet.arrays["answer/share"][2]
     if len(data) != ELEMENT_BYTES * len(slots):
@@ -81,7 +81,7 @@ def unpacked_answer(user: int, packet: Packet) -> UnmaskAnswer:
 
 
 def packed_roster(keys: Sequence[PublicKeys]) -> dict[str, Array]:
-    """The public keys of all who take part, one row each."""
+    """The public keys of all participants, one row each."""
     envelope, mask = b"".join(k.envelope for k in keys), b"".join(k.mask for k in keys)
     shape = (len(keys), KEY_BYTES)
     return {
@@ -92,10 +92,10 @@ def packed_roster(keys: Sequence[PublicKeys]) -> dict[str, Array]:
 
 
 def ints(values: Sequence[int]) -> Array:
-    """A row of whole numbers."""
+    """A vector of integers."""
     return "int64", (len(values),), np.asarray(values, dtype=np.int64).tobytes()
 
 
 def octets(content: bytes) -> Array:
-    """A row of bytes."""
+    """A vector of bytes."""
     return "uint8", (len(content),), content

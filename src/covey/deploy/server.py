@@ -1,7 +1,7 @@
-"""The server of a deployment: plays a run's rounds with devices, and writes what a simulated run writes.
+"""The server of a deployment: plays a run's rounds with devices, and writes the same results as a simulated run.
 
-It runs inside Flower's ServerApp process. The run's folder holds the settings (deploy.json and scenario.toml); after
-every round it also holds a checkpoint, so that a run that was killed goes on when it is started again.
+It runs inside Flower's ServerApp process. The run's folder holds the settings (deploy.json and scenario.toml) and,
+after every round, a checkpoint from which a killed run resumes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 SETTINGS, POLICY = run_files.DEPLOYMENT, run_files.POLICY
 PROGRESS, OUTCOME, START, INCIDENTS = "progress.json", "outcome.json", "start.json", "incidents.csv"
-#: The run's own copies of what it was given, so that it sees the same network when it goes on.
+#: The run's own copies of its input files, so that a resumed run sees the same network.
 TRACE, GROUPS = "trace.csv", "groups.csv"
 
 
@@ -50,10 +50,10 @@ TRACE, GROUPS = "trace.csv", "groups.csv"
 class Settings:
     """How a deployed run is played; deploy.json in its folder.
 
-    run: the name by which devices know it. patience_s: how long an exchange waits for answers; wait_s: how long
-    the start waits for devices. groups, trace: files in the folder, or empty; hook: module:function, or empty.
-    modules: folder in which a policy or part by module:attribute is found, besides what is installed.
-    token: what the newest submission carries; apps of older ones must not play the run.
+    run: the run's id on devices. patience_s: timeout of an exchange; wait_s: timeout for devices to connect at the
+    start. groups, trace: files in the folder, or empty; hook: module:function, or empty. modules: additional folder
+    for the import of policies and parts given as module:attribute. token: of the newest submission; apps of older ones
+    must not play the run.
     """
 
     run: str
@@ -86,7 +86,7 @@ class Settings:
 def serve(grid: Grid, folder: str, token: str) -> None:
     """Play the run in `folder` over Flower's grid; its outcome, good or bad, is in outcome.json.
 
-    An app whose `token` is not that of the newest submission ends at once and leaves the folder as it is.
+    An app whose `token` is not that of the newest submission exits without touching the folder.
     """
     # Imported here because it needs Flower, which is optional.
     from covey.deploy.courier import FlowerCourier
@@ -99,7 +99,7 @@ def serve(grid: Grid, folder: str, token: str) -> None:
         if settings.modules:
             find_modules_in(Path(settings.modules))
         _say(path, {"phase": "waiting for devices"})
-        # Whoever withdraws the submission changes the token before looking for this process.
+        # Checked again to avoid a race: a withdrawal changes the token before it looks for this process.
         _check_token(path, token)
         admission = Enrolment(scenario, settings.seed)
         courier = FlowerCourier(grid, scenario.network.users, settings.patience_s, admission.check)
@@ -117,7 +117,7 @@ def serve(grid: Grid, folder: str, token: str) -> None:
 
 
 class Withdrawn(DeployError):  # noqa: N818
-    """The run was submitted again, or was interrupted before it began."""
+    """The run was submitted again, or was interrupted before it started."""
 
 
 def _check_token(folder: Path, token: str) -> None:
@@ -136,10 +136,10 @@ def play(courier: Courier, hellos: Mapping[int, Packet], folder: Path) -> Simula
         groups = read_groups(folder / settings.groups, users, tasks)
     members = members_of(said, groups)
     resuming = (folder / CHECKPOINT).exists()
-    # The start is measured once; devices do not look back when a run goes on.
+    # The initial metrics are measured once; a resumed run does not measure them again.
     fleet = DeviceFleet(courier, scenario, settings.run, metrics=settings.metrics and not resuming)
-    # What devices have spent in all, also in other runs and while this one stood still: a round's ledger takes over
-    # the larger total, so that nothing counts twice.
+    # Devices' total privacy cost, including other runs and the time this one was stopped: a round's ledger takes
+    # the larger total, so that nothing is counted twice.
     fleet.hear(hellos)
     trace = str(folder / settings.trace) if settings.trace else ""
     channel, mobility = channel_and_mobility(scenario, settings.seed, trace, settings.hook)
@@ -157,8 +157,8 @@ def play(courier: Courier, hellos: Mapping[int, Packet], folder: Path) -> Simula
             fleet.metrics = settings.metrics
             fleet.incidents = _incidents(folder, simulation.state.round)
         else:
-            # What devices spent in earlier runs counts from the start. A run that goes on has its own totals, and a
-            # device may already have been charged for the round that is played again, which is charged once more then.
+            # The cost of earlier runs counts from the start. A resumed run has its own totals, and a device may
+            # already have been charged for the round that is played again, which is then charged once more.
             ledger = simulation.state.ledger.raise_to(fleet.device_ledgers())
             simulation.continue_from(replace(simulation.state, ledger=ledger), [])
             write_atomically(folder / START, json.dumps(simulation.history.start).encode())
@@ -189,7 +189,7 @@ def _play_round(simulation: Simulation, fleet: DeviceFleet, folder: Path) -> Rou
 
 
 def write_deployed(simulation: Simulation, fleet: DeviceFleet, folder: Path, seconds: float) -> None:
-    """The results of a simulated run, and what only a deployment has: incidents and traffic."""
+    """Write the results of a simulated run, and those specific to a deployment: incidents and traffic."""
     write_incidents(fleet, folder)
     extra = {
         "versions": versions(),
@@ -206,7 +206,7 @@ def write_deployed(simulation: Simulation, fleet: DeviceFleet, folder: Path, sec
 
 
 def _remark(fleet: DeviceFleet) -> str:
-    """How the devices did, in a sentence."""
+    """A summary of failed requests for the report."""
     users = "Users were real devices: delay and energy are those of the radio model, not measured"
     if not fleet.incidents:
         return f"{users}. They fulfilled every request."
@@ -222,7 +222,7 @@ def write_incidents(fleet: DeviceFleet, folder: Path) -> None:
 
 
 def _start(folder: Path) -> dict[str, Any]:
-    """Losses and accuracies before the first round, as an earlier part of the run wrote them."""
+    """Losses and accuracies before the first round, as written before the run was resumed."""
     path = folder / START
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -234,7 +234,7 @@ def _start(folder: Path) -> dict[str, Any]:
 
 
 def _incidents(folder: Path, rounds: int) -> list[Incident]:
-    """The incidents of the first `rounds` rounds, as an earlier part of the run wrote them."""
+    """The incidents of the first `rounds` rounds, as written before the run was resumed."""
     path = folder / INCIDENTS
     if not path.is_file():
         return []
@@ -245,23 +245,23 @@ def _incidents(folder: Path, rounds: int) -> list[Incident]:
                 for row in csv.DictReader(file)
             ]
     except (OSError, ValueError, KeyError, TypeError, csv.Error) as error:
-        raise ResumeError(f"'{path}' is damaged ({error}); delete it to go on without its lines") from None
+        raise ResumeError(f"'{path}' is damaged ({error}); delete it to resume without its lines") from None
     return [incident for incident in found if incident.round <= rounds]
 
 
 def check_deployable(scenario: Scenario) -> None:
-    """Refuse what devices cannot do."""
+    """Raise a `DeployError` for scenarios that devices do not support."""
     if scenario.security.mode == "blind":
         raise DeployError("security.mode is 'blind', which is for comparison in simulations; use 'none' or 'masked'")
     if scenario.radio.loss_probability > 0:
         raise DeployError(
-            f"radio.loss_probability is {scenario.radio.loss_probability:g}, but devices lose what they lose; set it"
-            " to 0"
+            f"radio.loss_probability is {scenario.radio.loss_probability:g}, but a deployment has real losses only; set"
+            " it to 0"
         )
 
 
 def _policy(settings: Settings, scenario: Scenario, folder: Path) -> str | Policy:
-    """What decides: the name of a reference, or the learned policy that was put into the folder."""
+    """The policy: the name of a reference policy, or the learned policy in the folder."""
     if not (folder / POLICY).is_file():
         return settings.policy
     return load_policy(folder / POLICY, scenario)

@@ -1,4 +1,4 @@
-"""The decision problem: who serves whom, as an environment for learning policies."""
+"""The association problem as a multi-agent environment."""
 
 from covey.environment.actions import allowed, subset_count, subset_numbers, subsets
 from covey.environment.calibration import (

@@ -1,4 +1,4 @@
-"""Numbered actions: the subsets of at most R users, and which of them a station may take."""
+"""Discrete actions: the subsets of at most R users, and the action mask of a station."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def subsets(users: int, blocks: int) -> BoolArray:
 
 
 def allowed(eligible: BoolArray, blocks: int) -> BoolArray:
-    """(..., A): subsets without a user that the station cannot serve; eligible: (..., U)."""
+    """(..., A) action mask: subsets of users that the station can serve; eligible: (..., U)."""
     table = subsets(eligible.shape[-1], blocks)
     return np.asarray(~((~eligible).astype(np.float32) @ table.T.astype(np.float32)).astype(bool))
 
@@ -58,7 +58,7 @@ def subset_numbers(selected: BoolArray, blocks: int) -> IntArray:
 
 @lru_cache(maxsize=8)
 def _codes(users: int, blocks: int) -> tuple[IntArray, IntArray]:
-    """Subsets as sorted binary numbers, and the number of each."""
+    """Subsets as sorted bit masks, and the action number of each."""
     codes = subsets(users, blocks) @ (1 << np.arange(users, dtype=np.int64))
     order = np.argsort(codes)
     return codes[order], order

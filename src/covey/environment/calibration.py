@@ -1,4 +1,4 @@
-"""Fitting the surrogate to real runs, and keeping the result with what it was fitted to."""
+"""Fits the surrogate to real runs, and stores the result with the settings that it was fitted to."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ from covey.simulation import Simulation
 
 #: Calibrations of the presets, shipped with covey.
 SHIPPED = Path(__file__).parent / "calibrations"
-#: Seeds of the runs that a calibration plays; evaluation starts far from them.
+#: First seed of the runs of a calibration; evaluation uses other seeds.
 FIRST_SEED = 1000
-#: Every so many runs one is kept out of the fit to measure its error.
+#: One in this many runs is held out to measure the error of the fit.
 _HELD_OUT_EVERY = 4
-#: Points of the piecewise linear term of the fit, at quantiles of the losses seen.
+#: Knots of the piecewise linear term of the fit, at quantiles of the observed losses.
 _KNOTS = 6
-#: Weight in the fit of a group's loss on a model that nobody of the group trained.
+#: Weight in the fit of a group's loss on a model that no user of the group trained.
 _WEIGHT_OF_STRANGERS = 0.1
-#: Errors drawn for every real announcement when their spread is fitted.
+#: Errors drawn per real announcement when their standard deviation is fitted.
 _JUDGEMENTS = 20
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One real run, as far as the surrogate models it: arrays are (T, U) unless noted.
+    """The data of one real run that the surrogate is fitted to: arrays are (T, U) unless noted.
 
     samples, groups: (U,); weights: model weights D; losses: (T + 1, U, K) every user's mean loss on every model, before
-    each round and after the last.
+    each round and after the last one.
     """
 
     seed: int
@@ -61,11 +61,11 @@ class Trace:
 
 @dataclass(frozen=True)
 class Error:
-    """How far the surrogate is from real runs that it was not fitted to.
+    """Error of the surrogate on held-out real runs.
 
     one_step_rmse, one_step_r2: of the change of a group's loss in a served round; rollout_rmse: of the mean loss of
-    all users over whole runs, from the real identities and served users; rollout_correlation: of the runs'
-    accumulated losses, predicted and real (0 when fewer than three runs were kept out).
+    all users over whole runs, given the real identities and served users; rollout_correlation: between predicted and
+    real accumulated losses of the runs (0 with fewer than three held-out runs).
     """
 
     runs_fitted: int
@@ -78,7 +78,7 @@ class Error:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Constants of the surrogate with the hash of what they were fitted to."""
+    """Constants of the surrogate with the hash of the settings that they were fitted to."""
 
     scenario: str
     hash: str
@@ -90,7 +90,7 @@ class Calibration:
     error: Error
 
     def check(self, scenario: Scenario) -> None:
-        """Raise `ScenarioError` unless this calibration was fitted to how `scenario` learns."""
+        """Raise `ScenarioError` unless this calibration was fitted to the learning settings of `scenario`."""
         if learning_hash(scenario) == self.hash:
             return
         now, then = learning_settings(scenario), self.settings
@@ -126,7 +126,7 @@ class Calibration:
 
 
 def learning_settings(scenario: Scenario) -> dict[str, Any]:
-    """Everything in a scenario that shapes how models learn, by key; radio, places and rewards do not."""
+    """The settings of a scenario that affect learning, by key; radio, layout and rewards do not."""
     data = scenario.data.model_dump(mode="json", exclude={"path"})
     training = scenario.training.model_dump(mode="json", exclude={"rounds"})
     privacy: dict[str, Any] = {
@@ -134,7 +134,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
         "n_min": scenario.privacy.n_min,
         "noise": scenario.privacy.noise != "off",
     }
-    # Options that are off are left out, so that calibrations from before they existed keep their hash.
+    # Options at their default are left out, so that older calibrations keep their hash.
     clustering = scenario.clustering.model_dump(mode="json")
     for section, values, options in (
         (scenario.clustering, clustering, ("announce_every", "announce_rounds")),
@@ -167,12 +167,12 @@ def learning_hash(scenario: Scenario) -> str:
 
 
 def calibration_path(scenario: Scenario) -> Path:
-    """Where `covey calibrate` keeps the calibration of how this scenario learns."""
+    """Where `covey calibrate` stores the calibration for the learning settings of this scenario."""
     return data_root() / "calibrations" / f"{learning_hash(scenario)}.json"
 
 
 def find_calibration(scenario: Scenario) -> Calibration | None:
-    """The calibration of how `scenario` learns: one made here, else one shipped, else None."""
+    """The calibration for the learning settings of `scenario`: a local one, else a shipped one, else None."""
     wanted = learning_hash(scenario)
     for path in (calibration_path(scenario), *sorted(SHIPPED.glob("*.json"))):
         if path.is_file():
@@ -183,7 +183,7 @@ def find_calibration(scenario: Scenario) -> Calibration | None:
 
 
 def calibration_for(scenario: Scenario) -> Calibration:
-    """The calibration of how `scenario` learns, or a `ScenarioError` that says how to get one."""
+    """The calibration for the learning settings of `scenario`, or a `ScenarioError` that says how to get one."""
     found = find_calibration(scenario)
     if found is None:
         raise ScenarioError(
@@ -203,8 +203,8 @@ def calibrate(
 ) -> Calibration:
     """Play `runs` real runs and fit the surrogate to them.
 
-    Runs take turns between a policy that serves randomly many users, one that serves as many as it can, and one that
-    serves a user of every task, so that the fit has seen few and many, early and late.
+    Runs alternate between a policy that serves a random number of users, one that serves as many as it can, and one
+    that serves a user of every task, so that the fit covers few and many users, early and late in training.
     """
     if runs < 2:
         raise ScenarioError(f"runs is {runs}; a calibration needs at least 2, one to fit and one to check")
@@ -239,7 +239,7 @@ def policy_of_run(index: int) -> Policy:
 
 
 def exploring(observation: Observation, rng: np.random.Generator) -> BoolArray:
-    """A random valid selection of which a random share is kept, so that runs show what serving few or many does."""
+    """A random valid selection of which a random share is kept, so that runs cover few and many served users."""
     selected = random(observation, rng)
     return selected & (rng.random(selected.shape[1]) < rng.uniform(0.1, 1.0))
 
@@ -271,7 +271,7 @@ def _all_losses(simulation: Simulation) -> FloatArray:
 
 
 def fit(scenario: Scenario, traces: Sequence[Trace]) -> Calibration:
-    """The calibration of these runs: its error from a fit without every fourth run, its constants from all."""
+    """The calibration of these runs: error of a fit with every fourth run held out, constants of a fit to all."""
     tasks = scenario.network.tasks
     kept_out = [trace for index, trace in enumerate(traces) if index % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1]
     kept_out = kept_out or [traces[-1]]
@@ -326,9 +326,9 @@ def _constants(traces: Sequence[Trace], tasks: int) -> Constants:
     columns = np.column_stack([
         right[:, None] * hats, wrong, wrong * before, wrong * right, wrong * right * before, missing**2, noise / scale
     ])  # fmt: skip
-    # What is missing and noise can only raise the loss; the other terms may have either sign.
+    # Missing samples and noise can only increase the loss; the other terms may have either sign.
     least = np.concatenate([np.full(columns.shape[1] - 2, -np.inf), np.zeros(2)])
-    # Hardly anybody uses a model that its group did not train, and most rows are of that kind.
+    # Users rarely use a model that their group did not train, but most rows are of that kind.
     weight = np.sqrt(np.where(took_part, 1.0, _WEIGHT_OF_STRANGERS))
     found = lsq_linear(columns * weight[:, None], change * weight, (least, np.inf)).x.tolist()
     own, (other_0, other_1, mixed_0, mixed_1, lacking, noisy) = found[:-6], found[-6:]
@@ -351,9 +351,9 @@ def _constants(traces: Sequence[Trace], tasks: int) -> Constants:
 
 
 def _judgement_std(traces: Sequence[Trace]) -> float:
-    """Spread of the error that makes users announce their best model as rarely as they really do.
+    """Standard deviation of the estimation error that matches how often users really announce their best model.
 
-    Found by bisection, with the same standard normal errors for every candidate.
+    Found by bisection, with common random numbers for all candidates.
     """
     losses = np.concatenate([trace.losses[1:-1].reshape(-1, trace.losses.shape[2]) for trace in traces])
     announced = np.concatenate([trace.identities[1:].ravel() for trace in traces])
@@ -368,7 +368,7 @@ def _judgement_std(traces: Sequence[Trace]) -> float:
 
 
 def _offset_variance(trace: Trace, tasks: int) -> float:
-    """Variance over tasks of a user's losses around its group's, a shift common to all tasks taken out."""
+    """Variance over tasks of a user's losses around its group's, without a shift common to all tasks."""
     offsets = trace.losses - _by_group(trace, tasks)[:, trace.groups]
     return float(offsets.var(axis=2).mean())
 

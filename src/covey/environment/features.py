@@ -1,9 +1,9 @@
-"""What a station knows of each user, as numbers of order one.
+"""Features: a station's knowledge about each user, scaled to order one.
 
-`paper` holds what the paper's state holds: announced tasks (one-hot) and the station's own distances. `full` adds what
-the station also knows (sample counts, its own link, the round, the site plan) in a form that does not depend on
-the number of users, stations or tasks, so that a policy trained at one size runs at another. Nothing in it comes
-from another station's measurements.
+`paper` is the state of the paper: announced tasks (one-hot) and the station's own distances. `full` adds everything
+else the station knows (sample counts, its own link, the round, the site plan) in a form that does not depend on
+the number of users, stations or tasks, so that a policy trained at one size runs at another. It uses no
+measurements of other stations.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def feature_names(kind: FeatureSet, tasks: int) -> tuple[str, ...]:
 
 
 def features(observation: Observation, kind: FeatureSet = "full") -> Features:
-    """(..., B, U, F): what each station knows of each user."""
+    """(..., B, U, F): features of each user at each station."""
     batch = observation.as_batch()
     found = paper_features(batch) if kind == "paper" else full_features(batch)
     return found.reshape(*observation.leading, *found.shape[1:])
@@ -79,7 +79,7 @@ def full_features(seen: Observation) -> Features:
     shape = (count, stations, users)
     distance = seen.distances_m.transpose(0, 2, 1)
     snr = seen.power_w * seen.gains.transpose(0, 2, 1) / (seen.noise_w * seen.min_sinr)
-    # Users that sit out are ranked apart and stand in nobody's way.
+    # Unavailable users are ranked separately, so that they do not affect the ranks of the others.
     task = np.where(seen.available, seen.identities, tasks)
     members, held = _by_task(seen, tasks)
     announced = (members > 0).sum(axis=1)

@@ -1,4 +1,4 @@
-"""The condition of every learned choice: stations know the users' tasks."""
+"""Precondition of environments and learned policies: stations know the users' tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from covey.scenario import Scenario
 
 
 def check_tasks_are_known(scenario: Scenario) -> None:
-    """Raise `ScenarioError` where stations do not know the users' tasks, which every learned choice rests on."""
+    """Raise `ScenarioError` where stations do not know the users' tasks, which learned policies observe."""
     if scenario.security.mode != "none":
         raise ScenarioError(
             f"in scenario '{scenario.name}' stations do not know the users' tasks (security.mode ="

@@ -1,4 +1,4 @@
-"""The decision problem as a PettingZoo parallel environment: one agent per station, one step per round."""
+"""The association problem as a PettingZoo parallel environment: one agent per station, one step per round."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MaskIn = Literal["infos", "obs"]
 RenderMode = Literal["rgb_array", "human"]
 ActionMask = NDArray[np.int8]
 
-#: Numbers in every agent's infos, always all of them; 0.0 after a reset. `station_violations` alone differs by agent.
+#: Metrics in every agent's infos, always all of them; 0.0 after a reset. Only `station_violations` differs by agent.
 INFO_KEYS = (
     "team_reward",
     "reward_without_penalty",
@@ -47,7 +47,7 @@ INFO_KEYS = (
     "station_violations",
 )
 
-#: Layouts of resets without a seed are drawn from these numbers; smaller seeds stay for evaluation.
+#: Range of the layout seeds of resets without a seed; smaller seeds are reserved for evaluation.
 _DRAWN_LAYOUTS = (2**40, 2**62)
 
 
@@ -64,10 +64,10 @@ def parallel_env(
 ) -> AssociationEnv:
     """The association problem of a scenario (a `Scenario`, a preset's name or a TOML file) for PettingZoo.
 
-    learning: what a round does to the models, `surrogate` (fitted, microseconds) or `real` (they are trained);
+    learning: how a round changes the models, by the `surrogate` (fitted, microseconds) or by `real` training;
     actions: numbered subsets of at most R users, or one bit per user; penalty, features: as in `rewards` and
-    `features`; mask_in: where agents find their `action_mask`; calibration: of the surrogate, the shipped or
-    fitted one when not given.
+    `features`; mask_in: where agents find their `action_mask`; calibration: of the surrogate, by default the shipped
+    or fitted one.
     """
     return AssociationEnv(
         vector_env(scenario, 1, learning=learning, calibration=calibration),
@@ -82,7 +82,7 @@ def parallel_env(
 def vector_env(
     scenario: Scenario | str, count: int, *, learning: Learning = "surrogate", calibration: Calibration | None = None
 ) -> Rounds:
-    """`count` networks of a scenario that play side by side in arrays; arguments as in `parallel_env`."""
+    """`count` networks of a scenario played in lockstep as one batch; arguments as in `parallel_env`."""
     if not isinstance(scenario, Scenario):
         scenario = load_scenario(scenario)
     _check_choice("learning", learning, get_args(Learning))
@@ -100,8 +100,8 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
 
     Plays the one network of `rounds`; the other arguments are those of `parallel_env`. An agent's reward is its share
     of the team reward, so that the agents' rewards sum to it; the team reward and its parts are in the infos.
-    Masked and oversized choices are allowed: they are taken out, counted and penalised as violations. Episodes are
-    truncated after the scenario's last round.
+    Masked and oversized selections are allowed: offending users are dropped, counted and penalised as violations.
+    Episodes are truncated after the scenario's last round.
     """
 
     metadata: ClassVar[dict[str, Any]] = {
@@ -142,7 +142,7 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
         chosen: spaces.Space[Any] = spaces.MultiBinary(choices) if self._binary else spaces.Discrete(choices)
         if self._mask_in_obs:
             seen = spaces.Dict({"observations": seen, "action_mask": spaces.Box(0, 1, (choices,), dtype=np.int8)})
-        # Each agent has its own objects, so that seeding one agent's space leaves the others alone.
+        # Each agent has its own objects, so that seeding one agent's space does not affect the others.
         self.observation_spaces = {agent: deepcopy(seen) for agent in self.possible_agents}
         self.action_spaces = {agent: deepcopy(chosen) for agent in self.possible_agents}
         states = limits.users * (limits.tasks + limits.stations) + 1
@@ -151,26 +151,26 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
         self._drawn = 0
         self._camera: Camera | None = None
         if render_mode is not None:
-            # Only here, because most environments are never drawn and matplotlib takes long to load.
+            # Imported here, because most environments are never rendered and matplotlib is slow to import.
             from covey.environment.render import Camera
 
             self._camera = Camera(rounds, penalty, window=render_mode == "human")
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """What an agent sees: its features of all users, one user after the other, (U F,) float32."""
+        """Observations of an agent: its features of all users, flattened user by user, (U F,) float32."""
         return self.observation_spaces[agent]
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """What an agent can do: the number of a subset, or one bit per user."""
+        """Actions of an agent: the number of a subset, or one bit per user."""
         return self.action_spaces[agent]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-        """Start an episode: on the layout of `seed`, or without one on the next layout of the sequence it began.
+        """Start an episode on the layout of `seed`; without a seed, on the next layout of the last seed's sequence.
 
-        Equal numbers give the layouts of `covey.simulate`. `options={"layout": number}` plays that layout and leaves
-        the sequence alone.
+        Equal seeds give the layouts of `covey.simulate`. `options={"layout": number}` plays that layout and does not
+        advance the sequence.
         """
         layout = self._next_layout(seed, options or {})
         self.rounds.reset([layout])
@@ -208,14 +208,14 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
         return np.asarray(state_vector(self.rounds.observation)[0].clip(0.0, 1.0))
 
     def render(self) -> NDArray[np.uint8] | None:
-        """The map of the round just played, or of the start: (H, W, 3) pixels, or None in `human` mode."""
+        """The map of the last round, or of the start: (H, W, 3) pixels, or None in `human` mode."""
         if self._camera is None:
             raise ValueError("render_mode is None; make the environment with render_mode='rgb_array' or 'human'")
         # In `human` mode every step has already shown its round.
         return self._camera.pixels() if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
-        """Close the window and end the processes of real rounds; may be called again."""
+        """Close the window and end the processes of real rounds; idempotent."""
         self.agents = []
         if self._camera is not None:
             self._camera.close()
@@ -230,12 +230,12 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
         if seed is not None:
             return self._whole_seed()
         self._drawn += 1
-        # Every draw of a sequence has its own stream; round 0 of the purpose places the layout of the seed itself.
+        # Every draw of a sequence has its own RNG stream; round 0 of this purpose is the layout of the seed itself.
         rng = generator(self._whole_seed(), "placement", round=self._drawn)
         return int(rng.integers(*_DRAWN_LAYOUTS))
 
     def _whole_seed(self) -> int:
-        """The seed that began the sequence of layouts; without any, one that is different in every environment."""
+        """The seed of the sequence of layouts; drawn from OS entropy if none was given."""
         if self._seed is None:
             self._seed = int(np.random.SeedSequence().generate_state(1, np.uint64)[0])
         return self._seed
@@ -277,7 +277,7 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
 
 
 def _numbers(outcome: Outcome, gained: Rewards) -> dict[str, float]:
-    """What happened in the round, by INFO_KEYS."""
+    """Metrics of the round, by INFO_KEYS."""
     values = {
         "team_reward": gained.team,
         "reward_without_penalty": gained.without_penalty,

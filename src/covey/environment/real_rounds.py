@@ -1,4 +1,4 @@
-"""N networks that play real rounds of clustered federated learning: models are trained, nothing is predicted."""
+"""N networks that play real rounds of clustered federated learning, with trained models."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from covey.simulation.stages import Finished, Turn
 class RealRounds:
     """N networks whose rounds are those of `covey.simulate` with the same seeds and `workers` processes each.
 
-    Users whose privacy budget refused a release are not available from then on. A context manager; `close`
-    ends the processes, and `reset` starts anew.
+    Users that could not afford a release are unavailable from then on. A context manager; `close`
+    ends the processes, and `reset` starts new ones.
     """
 
     def __init__(self, scenario: Scenario, count: int = 1, workers: int = 1) -> None:
@@ -61,7 +61,7 @@ class RealRounds:
 
     @property
     def observation(self) -> Observation:
-        """What the stations see now."""
+        """The current observation of the stations."""
         self._started()
         assert self._observation is not None
         return self._observation
@@ -77,7 +77,7 @@ class RealRounds:
 
     @property
     def groups(self) -> IntArray:
-        """True groups (N, U), for measurement and pictures only."""
+        """True groups (N, U), for measurement and rendering only."""
         return np.stack([simulation.world.groups for simulation in self._started()])
 
     @property
@@ -102,7 +102,7 @@ class RealRounds:
         return outcome
 
     def close(self) -> None:
-        """End the processes of all networks; may be called again."""
+        """End the processes of all networks; idempotent."""
         while self._simulations:
             self._simulations.pop().close()
         self._turns, self._observation = [], None
@@ -136,15 +136,4 @@ def _outcome(finished: Sequence[Finished], turns: Sequence[Turn], before: FloatA
     plan = Plan.stack([one.decision.plan for one in finished])
     noise_std = np.stack([one.decision.noise_std for one in finished])
     samples = np.stack([turn.observation.samples for turn in turns])
-    return Outcome(
-        station=plan.station,
-        block=plan.block,
-        active=plan.active,
-        violators=plan.violators,
-        kinds=plan.kinds,
-        station_violations=plan.station_violations,
-        noise_std=noise_std,
-        loss_before=before,
-        loss=after,
-        leakage=leakage(samples, noise_std),
-    )
+    return Outcome.of(plan, noise_std=noise_std, loss_before=before, loss=after, leakage=leakage(samples, noise_std))

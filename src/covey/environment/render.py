@@ -1,4 +1,4 @@
-"""The picture of a network in one round: who stands where, who serves whom, who broke a rule."""
+"""Map of a network in one round: positions, associations and constraint violations."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from covey.environment.surrogate_rounds import Rounds
 from covey.errors import ScenarioError
 from covey.network import NetworkLimits, Observation
 
-#: Okabe and Ito's colours that stay apart under colour blindness; markers differ as well.
+#: Okabe and Ito's colour-blind safe palette; markers differ as well.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000")
 _MARKERS = ("o", "s", "D", "P", "h", "v", "p", "*")
 _ALARM, _MUTED = "#B3261E", "#6B6B6B"
-#: Up to this many users are numbered, and so many tasks and stations named in the legend.
+#: Largest number of users that are labelled, and of tasks and stations in the legend.
 _NUMBERED_USERS, _LISTED = 40, 12
 #: Largest side of the map, width of the legend and margins (left, right, bottom, top), all in inches.
 _MAP_IN, _LEGEND_IN, _MARGINS_IN = 5.4, 1.7, (0.75, 0.15, 0.5, 0.65)
@@ -33,7 +33,7 @@ _MAP_IN, _LEGEND_IN, _MARGINS_IN = 5.4, 1.7, (0.75, 0.15, 0.5, 0.65)
 
 @dataclass(frozen=True)
 class Moment:
-    """N networks when their stations choose: what they see, stations (N, B, 2) and users (N, U, 2) in metres."""
+    """N networks at the time of decision: the observation, stations (N, B, 2) and users (N, U, 2) in metres."""
 
     observation: Observation
     stations_m: FloatArray
@@ -41,7 +41,7 @@ class Moment:
 
 
 def moment(rounds: Rounds) -> Moment:
-    """The present moment; kept from before a step, it lets `draw` show the round that the step played."""
+    """A snapshot of the current state; taken before a step, it lets `draw` show the round that the step played."""
     return Moment(rounds.observation, *rounds.positions_m)
 
 
@@ -55,8 +55,8 @@ def draw(
 ) -> Figure:
     """The map of network `index`: now, or with the `outcome` of the last round and the moment `before` it.
 
-    Users have the colour and marker of their announced task and are filled when served; without `before` they stand
-    where they are after the round. The reward in the title is that of `outcome` under this `penalty`.
+    Users have the colour and marker of their announced task and are filled when served; without `before` they are
+    drawn at their positions after the round. The reward in the title is that of `outcome` under this `penalty`.
     """
     at = before or moment(rounds)
     played = at.observation.round + (0 if outcome is not None and before is None else 1)
@@ -89,9 +89,9 @@ def to_rgb(figure: Figure) -> NDArray[np.uint8]:
 
 
 class Camera:
-    """Pictures of network 0 of `rounds` while it is played: of its start, and of every round after it.
+    """Renders network 0 of `rounds` while it is played: its start, and every round.
 
-    With `window` they are also shown, which is a `ScenarioError` where there is no display.
+    With `window` the pictures are also shown, which is a `ScenarioError` where there is no display.
     """
 
     def __init__(self, rounds: Rounds, penalty: Penalty, *, window: bool) -> None:
@@ -101,26 +101,26 @@ class Camera:
         self._outcome: Outcome | None = None
 
     def start(self) -> None:
-        """A new episode has begun."""
+        """Call after the start of an episode."""
         self._before = self._outcome = None
         self._show()
 
     def aim(self) -> None:
-        """A round is about to be played."""
+        """Call before a round is played."""
         self._before = moment(self._rounds)
 
     def shoot(self, outcome: Outcome) -> None:
-        """The round has been played."""
+        """Call after a round was played."""
         self._outcome = outcome
         self._show()
 
     def pixels(self) -> NDArray[np.uint8]:
-        """(H, W, 3): the round just played, or the start."""
+        """(H, W, 3): the last round, or the start."""
         before = self._before if self._outcome is not None else None
         return to_rgb(draw(self._rounds, 0, self._outcome, before=before, penalty=self._penalty))
 
     def close(self) -> None:
-        """Close the window; may be called again."""
+        """Close the window; idempotent."""
         if self._window is not None:
             self._window.close()
 
@@ -130,10 +130,10 @@ class Camera:
 
 
 class Window:
-    """A window that shows one picture after another; `ScenarioError` where there is no display."""
+    """A window that shows a sequence of pictures; `ScenarioError` where there is no display."""
 
     def __init__(self) -> None:
-        # Only here, because pyplot chooses a window system when it is first used.
+        # Imported here, because pyplot selects its backend on import.
         import matplotlib.pyplot as plt
 
         self._plt: Any = plt
@@ -147,7 +147,7 @@ class Window:
             )
 
     def show(self, pixels: NDArray[np.uint8]) -> None:
-        """Show (H, W, 3) pixels in place of the last ones."""
+        """Replace the picture by (H, W, 3) pixels."""
         if self._figure is None or not self._plt.fignum_exists(self._figure.number):
             height, width = pixels.shape[:2]
             self._figure = self._plt.figure("covey", figsize=(width / 100, height / 100), dpi=100)
@@ -160,7 +160,7 @@ class Window:
         self._figure.canvas.flush_events()
 
     def close(self) -> None:
-        """Close the window; may be called again."""
+        """Close the window; idempotent."""
         if self._figure is not None:
             self._plt.close(self._figure)
             self._figure = None
@@ -177,7 +177,7 @@ def _empty_map(rounds: Rounds) -> tuple[Figure, Axes]:
     inch = _MAP_IN / max(width_m, height_m)
     left, right, bottom, top = _MARGINS_IN
     legend = _legend(rounds.limits)
-    # A flat area is still as high as the legend beside it.
+    # The map is at least as high as the legend beside it.
     size = (width_m * inch, max(height_m * inch, 0.21 * len(legend)))
     total = (left + size[0] + right + _LEGEND_IN, bottom + size[1] + top)
     figure = Figure(figsize=total, dpi=100, facecolor="white")

@@ -1,15 +1,16 @@
-"""The reward (27), its parts, and the stations' shares of it."""
+"""The reward (27), its components, and the stations' shares of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 
 from covey.arrays import BoolArray, FloatArray, IntArray, dense
 from covey.compiled import compiled
+from covey.network import Plan
 from covey.scenario.schema import Reward
 
 Penalty = Literal["progressive", "fixed"]
@@ -20,7 +21,7 @@ FIXED_UNITS = 5.0
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one round did in N networks.
+    """Outcome of one round in N networks.
 
     station, block: (N, U), -1 for users that are not served; active: (N, B, K) broadcasts; violators: (N, U);
     kinds: violations by kind, (N, U) each; station_violations: (N, B); noise_std: (N, U); loss_before, loss: (N, U)
@@ -38,6 +39,16 @@ class Outcome:
     loss: FloatArray
     leakage: FloatArray
 
+    @classmethod
+    def of(
+        cls, plan: Plan, *, noise_std: FloatArray, loss_before: FloatArray, loss: FloatArray, leakage: FloatArray
+    ) -> Self:
+        """What a round did in which this plan of N networks was played; the other arrays are (N, U)."""
+        return cls(
+            plan.station, plan.block, plan.active, plan.violators, plan.kinds, plan.station_violations,
+            noise_std=noise_std, loss_before=loss_before, loss=loss, leakage=leakage,
+        )  # fmt: skip
+
     @property
     def served(self) -> IntArray:
         """Served users of each network, (N,)."""
@@ -46,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Rewards:
-    """The reward of one round in N networks, and what it is made of.
+    """The reward of one round in N networks, and its components.
 
     team: (N,) reward (27); without_penalty: (N,); penalty: (N,) positive; stations: (N, B), summing to `team`;
     cost_before, cost: (N,) summed losses per user before and after; leakage_cost: (N,) priced leakage per user;
@@ -67,8 +78,8 @@ class Rewards:
 def rewards(outcome: Outcome, samples: IntArray, weights: Reward, penalty: Penalty = "progressive") -> Rewards:
     """The rewards of a round; samples: (N, U).
 
-    The team reward is Eq. (27) on the models after aggregation (errata E7). A station's share holds the losses and
-    leakage of the users it served, an equal part of the losses of users nobody served, and the penalty in
+    The team reward is Eq. (27) on the models after aggregation (errata E7). A station's share is made of the losses
+    and leakage of the users it served, an equal part of the losses of unserved users, and the penalty in
     proportion to the violations charged to it, so that the shares sum to the team reward (errata E40).
     """
     shapes = {values.shape for values in (outcome.loss_before, outcome.loss, outcome.leakage, outcome.violators)}
@@ -114,10 +125,10 @@ def _parts(
     stations: int,
     leakage_weight: float,
 ) -> tuple[FloatArray, BoolArray, FloatArray]:
-    """What rewards are summed from, (5, N, U); who is served by whom, (N, B, U); the number of violators, (N,).
+    """Summands of the rewards, (5, N, U); association, (N, B, U); number of violators, (N,).
 
-    Every user's losses before the round, not yet per user; its losses and priced leakage, per user; these two
-    together; and the losses of users that nobody served.
+    The summands: losses before the round, not divided by U; losses and priced leakage, divided by U; the sum of these
+    two; and the losses of unserved users.
     """
     networks, users = samples.shape
     parts, own = np.zeros((5, networks, users)), np.zeros((networks, stations, users), dtype=np.bool_)
@@ -142,8 +153,8 @@ def _parts(
 def _shares(
     taken: FloatArray, nobody: FloatArray, size: FloatArray, violations: FloatArray, violators: FloatArray
 ) -> FloatArray:
-    """The stations' shares (N, B), from the losses and leakage that each took on and its violations, (N, B), and
-    from the losses of users that nobody served, the penalty and the violators, (N,)."""
+    """The stations' shares (N, B), from the losses and leakage of each station's users and its violations, (N, B), and
+    from the losses of unserved users, the penalty and the violators, (N,)."""
     networks, stations = taken.shape
     shares = np.empty((networks, stations))
     for n in range(networks):
@@ -154,7 +165,7 @@ def _shares(
 
 
 def penalty_of(violators: FloatArray, unit: float, penalty: Penalty) -> FloatArray:
-    """The penalty of so many violating users: unit x M^2, or a fixed 5 units as soon as there is one."""
+    """The penalty for M violating users: unit x M^2, or a fixed 5 units if M > 0."""
     if penalty == "progressive":
         return np.asarray(unit * violators**2)
     return np.asarray(FIXED_UNITS * unit * (violators > 0))

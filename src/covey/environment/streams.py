@@ -1,6 +1,6 @@
-"""The random generators of many runs at once, made in one compiled loop.
+"""The RNGs of many runs at once, seeded in one compiled loop.
 
-They are those of `covey.seeding.generator`, of which one costs more than all that a network draws from it in a round.
+They equal those of `covey.seeding.generator`; creating one there costs more than all draws of a network in a round.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from covey.seeding import PURPOSES
 
 Words = npt.NDArray[np.uint64]
 
-#: A seed is hashed in words of 32 bits, held in 64 so that products and differences can be cut back to 32.
+#: A seed is hashed in 32-bit words, held in 64 bits so that products and differences can be truncated to 32.
 _WORD = np.uint64(0xFFFFFFFF)
 _HALF, _FULL = np.uint64(16), np.uint64(32)
-#: The fixed numbers of NumPy's SeedSequence.
+#: The constants of NumPy's SeedSequence.
 _POOL = 4
 _START_A, _FACTOR_A = np.uint64(0x43B0D7E5), np.uint64(0x931E8875)
 _START_B, _FACTOR_B = np.uint64(0x8B51F9DD), np.uint64(0x58F38DED)
@@ -37,7 +37,7 @@ class Streams:
             row[: len(found)] = found
 
     def generators(self, purpose: str, *, user: int = 0, round: int = 0) -> list[np.random.Generator]:
-        """For every run what `generator(seed, purpose, user=user, round=round)` gives, to be drawn from only."""
+        """`generator(seed, purpose, user=user, round=round)` for every run; for drawing only, they cannot spawn."""
         if not (0 <= user <= int(_WORD) and 0 <= round <= int(_WORD)):
             raise ValueError(f"user is {user} and round {round}; both must be from 0 to {int(_WORD)}")
         states = _states(self._words, self._counts, PURPOSES[purpose], user, round)
@@ -45,13 +45,13 @@ class Streams:
 
 
 class _Hashed(ISeedSequence):
-    """A seed that has been hashed to the four words that start a PCG64 generator."""
+    """A seed sequence that returns the precomputed initial state of a PCG64 generator."""
 
     def __init__(self, state: Words) -> None:
         self._state = state
 
     def generate_state(self, n_words: int, dtype: npt.DTypeLike = np.uint32) -> Words:
-        """The four words, which is all that is known."""
+        """The four words; any other request is an error."""
         if n_words != len(self._state) or dtype is not np.uint64:
             raise ValueError(f"{n_words} words of {dtype} were asked for; there are {len(self._state)} of 64 bits")
         return self._state
@@ -69,7 +69,7 @@ def _words(seed: int) -> list[int]:
 
 @compiled
 def _states(seeds: Words, counts: npt.NDArray[np.int64], purpose: int, user: int, round: int) -> Words:
-    """What SeedSequence makes of N seeds with purpose, user and round, (N, 4).
+    """The states of SeedSequence for N seeds with purpose, user and round, (N, 4).
 
     seeds: (N, W) words, of which the first `counts` (N,) of a row are the seed.
     """
@@ -104,7 +104,7 @@ def _states(seeds: Words, counts: npt.NDArray[np.int64], purpose: int, user: int
 
 @compiled
 def _hashed(value: np.uint64, factor: np.uint64, growth: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """One word hashed, and the factor for the next."""
+    """Hash one word; also returns the factor for the next."""
     following = factor * growth & _WORD
     product = (value ^ factor) * following & _WORD
     return product ^ product >> _HALF, following
@@ -112,6 +112,6 @@ def _hashed(value: np.uint64, factor: np.uint64, growth: np.uint64) -> tuple[np.
 
 @compiled
 def _mixed(one: np.uint64, other: np.uint64) -> np.uint64:
-    """Two words in one."""
+    """Mix two words into one."""
     difference = _MIX_LEFT * one - _MIX_RIGHT * other & _WORD
     return difference ^ difference >> _HALF

@@ -1,18 +1,18 @@
-"""A model of learning that costs microseconds: the one-step bound as a recursion, with fitted constants.
+"""The surrogate: predicts learning in microseconds by the one-step bound as a recursion, with fitted constants.
 
-State is the loss L[g, k] of every true group g on every task's model k. Whenever task k is served, each group's loss on
-it changes by what its own samples do and by what the others' do, in their shares 1 - w and w of all that trained it,
-by a term for mixed company, is pushed up by the share m of the group's own samples that did not take part, and by the
-noise n of the mean update:
+The state is the loss L[g, k] of every true group g on every task's model k. Whenever task k is served, each group's
+loss on it changes by the effect of its own samples and of the others', weighted by their shares 1 - w and w of the
+samples that trained the model, by an interaction term, and increases with the share m of the group's own samples that
+did not take part and with the noise n of the mean update:
 
     L <- L + (1 - w) own(L) + w other(L) + w (1 - w) mixed(L) + missing m^2 + noise n
 
 The terms are those of the one-step bound: contraction, wrong users, missing users, noise. The bound squares w, since it
 bounds the length of an error; real steps follow the mean gradient, whose effect on a loss is linear in the shares to
-first order. Squared, half-mixed models look far better than they are, and policies that serve many users with them.
+first order. Squared shares would make half-mixed models, and policies that serve many users, look far too good.
 `own` is piecewise linear because networks first have to leave a plateau and slow down at the end; `other` and `mixed`
-are linear in L. A task that nobody serves keeps its model. A user announces the task whose model seems to fit it best:
-its group's losses plus an offset of its own and the error of judging by a sample, new in every round.
+are linear in L. A task without served users keeps its model. A user announces the task of smallest estimated loss:
+its group's loss plus an offset of the user and an estimation error, drawn anew in every round.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from covey.compiled import compiled
 class Constants:
     """Fitted constants of the surrogate.
 
-    start, start_std: mean and spread of the untrained models' losses; knots, own: losses and what a round of the
-    group's own samples changes there, between them on straight lines and beyond them constant; other, mixed, missing,
-    noise: of the recursion; floor, ceiling: the smallest and the largest loss of a group seen; offset_std: spread of a
-    user's losses around its group's; judgement_std: spread of the error with which users compare their losses.
+    start, start_std: mean and standard deviation of the untrained models' losses; knots, own: losses, and the change
+    that a round of the group's own samples makes there, interpolated linearly and constant beyond; other, mixed,
+    missing, noise: of the recursion; floor, ceiling: smallest and largest observed loss of a group; offset_std:
+    standard deviation of a user's losses around its group's; judgement_std: that of the users' estimation error.
     """
 
     start: float
@@ -55,13 +55,13 @@ class Constants:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
-        """The constants that `to_dict` gave, also after JSON; `KeyError` or `TypeError` when they are not these."""
+        """The inverse of `to_dict`, also after JSON; `KeyError` or `TypeError` for other keys."""
         lists = {name: tuple(values[name]) for name in ("knots", "own", "other", "mixed")}
         return cls(**values | lists)
 
 
 def announced(losses: FloatArray, groups: IntArray, offsets: FloatArray) -> IntArray:
-    """(N, U): the task whose model fits each user best; losses: (N, G, K), groups: (N, U), offsets: (N, U, K)."""
+    """(N, U): each user's task of smallest estimated loss; losses: (N, G, K), groups: (N, U), offsets: (N, U, K)."""
     return _announced(dense(losses, np.float64), dense(groups, np.int64), dense(offsets, np.float64))
 
 
@@ -130,7 +130,7 @@ def _recursion(
     weights: tuple[float, ...],
     limits: tuple[float, float],
 ) -> FloatArray:
-    """`recursion` in one pass, from what the own samples change; all arrays: (M,)."""
+    """`recursion` in one pass, given the term `own`; all arrays: (M,)."""
     other, other_slope, mixed, mixed_slope, missing_weight, noise_weight = weights
     after = np.empty(len(losses))
     for m in range(len(losses)):
@@ -162,8 +162,8 @@ def learn(
 def composition(
     groups: IntArray, identities: IntArray, samples: IntArray, served: BoolArray, noise_std: FloatArray, tasks: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
-    """What trained every model, seen from every group, (N, G, K) each: the share of other groups, the share of the
-    group's own samples that is missing, the noise of the mean update, and whether anybody trained it at all."""
+    """Composition of the training of every model for every group, (N, G, K) each: the share of other groups, the share
+    of the group's own samples that is missing, the noise of the mean update, and whether the model was trained."""
     joined, total, wrong, lacking, trained = _shares(
         dense(groups, np.int64), dense(identities, np.int64), dense(samples, np.float64), dense(served, np.bool_), tasks
     )
@@ -175,7 +175,7 @@ def composition(
 def _shares(
     groups: IntArray, identities: IntArray, samples: FloatArray, served: BoolArray, tasks: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, BoolArray]:
-    """Who joined, (N, K, U) of 0 and 1, the samples that joined, (N, K), and the answers of `composition` but noise."""
+    """Participation (N, K, U) as 0 or 1, participating samples (N, K), and the results of `composition` but noise."""
     networks, users = groups.shape
     if not groups.shape == identities.shape == samples.shape == served.shape:
         raise ValueError("groups, identities, samples and served do not fit together; all must be (N, U)")

@@ -1,4 +1,4 @@
-"""N networks that play surrogate rounds side by side, in arrays."""
+"""N networks that play surrogate rounds in one batch of arrays."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from covey.seeding import generator
 
 
 class Rounds(Protocol):
-    """N networks that play rounds together: `reset`, then `step` until `done`."""
+    """N networks that play rounds in lockstep: `reset`, then `step` until `done`."""
 
     limits: NetworkLimits
     scenario: Scenario
     count: int
 
     def reset(self, seeds: Sequence[int]) -> Observation:
-        """Start one network per seed; equal seeds give equal layouts, sizes, groups and walks."""
+        """Start one network per seed; equal seeds give equal layouts, sample counts, groups and trajectories."""
         ...
 
     @property
     def observation(self) -> Observation:
-        """What the stations see now."""
+        """The current observation of the stations."""
         ...
 
     @property
@@ -63,7 +63,7 @@ class Rounds(Protocol):
 
 @dataclass
 class _Layouts:
-    """What the seeds of N networks determine."""
+    """The parts of N networks that their seeds determine."""
 
     seeds: list[int]
     streams: Streams
@@ -78,7 +78,7 @@ class _Layouts:
 
 @dataclass(frozen=True)
 class _Step:
-    """What the last round started from: losses (N, G, K), and whom it served, (N, U)."""
+    """The state before the last round: losses (N, G, K); and the users that it served, (N, U)."""
 
     observation: Observation
     losses: FloatArray
@@ -86,9 +86,9 @@ class _Step:
 
 
 class SurrogateRounds:
-    """N networks whose learning is the surrogate; layouts, sizes, groups and walks are those of real runs.
+    """N networks that learn by the surrogate; layouts, sample counts, groups and trajectories equal those of real runs.
 
-    Users' privacy budgets are not followed: nobody sits out.
+    Privacy budgets are not tracked: all users stay available.
     """
 
     def __init__(self, scenario: Scenario, calibration: Calibration, count: int = 1) -> None:
@@ -127,7 +127,7 @@ class SurrogateRounds:
             offsets=self._draw(streams, 0, network.users, 0.0, constants.offset_std),
         )
         self._round, self._last = 0, None
-        # Streams of users and of models are apart, so that more users do not change the models.
+        # Users and models have separate streams, so that more users do not change the models.
         self._losses = np.maximum(self._draw(streams, 1, network.tasks, constants.start, constants.start_std), 0.0)
         self._seen: Observation | None = None
         self._seen = self._look()
@@ -135,7 +135,7 @@ class SurrogateRounds:
 
     @property
     def observation(self) -> Observation:
-        """What the stations see now."""
+        """The current observation of the stations."""
         if self._layouts is None or self._seen is None:
             raise ValueError("the networks have not been started; call reset first")
         return self._seen
@@ -174,13 +174,8 @@ class SurrogateRounds:
             served,
             noise_std,
         )
-        outcome = Outcome(
-            station=plan.station,
-            block=plan.block,
-            active=plan.active,
-            violators=plan.violators,
-            kinds=plan.kinds,
-            station_violations=plan.station_violations,
+        outcome = Outcome.of(
+            plan,
             noise_std=noise_std,
             loss_before=before,
             loss=own_losses(self._losses, layouts.groups, observation.identities),
@@ -192,16 +187,19 @@ class SurrogateRounds:
         return outcome
 
     def marginal_gains(self, weights: Reward) -> tuple[FloatArray, BoolArray]:
-        """What serving each user was worth in the last round, and who is or would be the only one of its task, (N, U).
+        """Marginal gain of serving each user in the last round, and whether no other user of its task was served.
 
-        The worth of a user is the difference that serving it makes, all others as they were: in this round's reward
-        without penalty, and, through the models it leaves, in the costs before the next round times the rounds left.
+        Both (N, U).
+
+        The marginal gain is the difference between serving and not serving the user, all others unchanged: in this
+        round's reward without penalty, and, through the resulting models, in the next round's cost times the rounds
+        left.
         """
         if self._last is None:
             raise ValueError("no round has been played yet; call step first")
         seen, losses, served = self._last.observation, self._last.losses, self._last.served
         users = served.shape[1]
-        toggled = served[:, None, :] ^ np.eye(users, dtype=bool)  # (N, U, U): row i serves user i or not, the other way
+        toggled = served[:, None, :] ^ np.eye(users, dtype=bool)  # (N, U, U): row i flips user i
         base = self._worth(seen, losses, served, np.arange(self.count), weights)
         rows = np.repeat(np.arange(self.count), users)
         other = self._worth(seen, losses, toggled.reshape(-1, users), rows, weights).reshape(served.shape)
@@ -212,12 +210,12 @@ class SurrogateRounds:
     def _worth(
         self, seen: Observation, losses: FloatArray, served: BoolArray, rows: IntArray, weights: Reward
     ) -> FloatArray:
-        """(M,) reward without penalty and next costs for all rounds left, if network `rows[m]` served `served[m]`."""
+        """(M,) reward without penalty minus next cost x rounds left, if network `rows[m]` serves `served[m]`."""
         layouts = self._started()
         groups, identities, samples = layouts.groups[rows], seen.identities[rows], seen.samples[rows]
         noise_std, leaked = self._noise(identities, samples, served)
         after = learn(self._constants, losses[rows], groups, identities, samples, served, noise_std)
-        # The same errors of judgement as without the change, so that only what serving the user does is counted.
+        # The same estimation errors as without the change, so that the difference is due to serving the user alone.
         errors = self._judgement(layouts)[rows]
         following = groups if self._oracle else announced(after, groups, layouts.offsets[rows] + errors)
         users, left = served.shape[1], self.limits.rounds - seen.round - 1
@@ -241,7 +239,7 @@ class SurrogateRounds:
         return std, leakage(samples, std)
 
     def _draw(self, streams: Streams, stream: int, rows: int, mean: float, std: float, round: int = 0) -> FloatArray:
-        """(N, rows, K) normal numbers, from each network's surrogate stream of this number."""
+        """(N, rows, K) normal values, from surrogate stream `stream` of each network."""
         shape = (rows, self.limits.tasks)
         drawn_from = streams.generators("surrogate", user=stream, round=round)
         return np.concatenate([rng.normal(mean, std, shape) for rng in drawn_from]).reshape(-1, *shape)
@@ -256,15 +254,15 @@ class SurrogateRounds:
         return np.stack([channel.gains(users_m, stations_m, self._round) for channel, users_m, stations_m in networks])
 
     def _judgement(self, layouts: _Layouts) -> FloatArray:
-        """(N, U, K): errors with which users compare their losses in this round."""
+        """(N, U, K): estimation errors of the users' losses in this round."""
         std = self._constants.judgement_std
         return self._draw(layouts.streams, 2, self.limits.users, 0.0, std, self._round)
 
     def _walks(self, streams: Streams, seeds: Sequence[int], round: int) -> list[np.random.Generator]:
-        """What each network's walk is drawn from in this round."""
+        """The mobility RNG of each network in this round."""
         if moves_in_arrays(self._mobility):
             return streams.generators("mobility", round=round)
-        # Models from elsewhere may do more with a generator than draw from it.
+        # Third-party models may do more with a generator than draw from it.
         return [generator(seed, "mobility", round=round) for seed in seeds]
 
     def _move(self) -> None:

@@ -1,4 +1,4 @@
-"""Judging policies: the same held-out layouts for all of them, paired differences, confidence intervals."""
+"""Evaluation of policies: shared held-out layouts, paired differences, confidence intervals."""
 
 from covey.evaluation.compare import Comparison, Result, compare, default_policies
 from covey.evaluation.statistics import Estimate, interquartile_mean, mean_interval, rank_correlation

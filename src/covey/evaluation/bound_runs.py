@@ -1,4 +1,4 @@
-"""Holding the corrected convergence bound against a real run."""
+"""Compares the corrected convergence bound with a real run."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class _Users:
         return np.stack([one.total.numpy() for one in found]), max(norms)
 
     def hessian_product(self, weights: Weights, users: list[int]) -> Callable[[Floats], Floats]:
-        """v (D,) to the Hessian of the mean loss of at most `_SAMPLES` of the users' samples at `weights`, times v."""
+        """Hessian-vector product, (D,) to (D,), of the mean loss on at most `_SAMPLES` of the users' samples."""
         load_flat(self.module, weights)
         parameters = list(self.module.parameters())
         x, y = (torch.cat(parts) for parts in zip(*map(self.samples, users), strict=True))
@@ -92,7 +92,7 @@ class _Users:
 
 
 def measure_bound(simulation: Simulation, models: list[Weights], advance: Callable[[], None]) -> RunBound:
-    """The bounds of all tasks, each judged on the group that it stands for at the end.
+    """The bounds of all tasks, each evaluated on the group that it is matched to at the end.
 
     models: (K, D) before the first round and after every round; `advance` is called after every task and round.
     """
@@ -132,7 +132,7 @@ def _step(
     group: int,
     losses: list[float],
 ) -> StepMeasures:
-    """What round `number` did to a task, with the gradients of everybody who matters to it."""
+    """Measures of a task in round `number`, with the gradients of its served users and its group."""
     world, training = simulation.world, simulation.world.scenario.training
     record, before = simulation.history.records[number].users, models[number]
     served, member = (record.joined == 1) & (record.identity == task), world.groups == group
@@ -169,7 +169,7 @@ def _step(
 
 
 def _curvature(users: _Users, scenario: Scenario, path: list[Weights], members: list[int], seed: int) -> Curvature:
-    """Bounded from the features for softmax models, else the largest of what is found at points of the path."""
+    """An upper bound from the features for softmax models, else the largest estimate at points of the path."""
     if scenario.model.name == "softmax":
         features = np.concatenate([users.samples(user)[0].flatten(1).numpy() for user in members])
         return softmax_curvature(features, len(users.data.classes))

@@ -1,4 +1,4 @@
-"""Playing several policies on the same layouts and comparing what they earn."""
+"""Compares the rewards of several policies on the same layouts."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Result:
-    """What one policy earned on every layout, (n,) each.
+    """Results of one policy on every layout, (n,) each.
 
     reward: accumulated reward (27); without_penalty: the same without penalties; violators: violating users, by kind in
     `kinds`; served: users per round; final_loss: sample-weighted loss after the last round; decision_ms: milliseconds
-    of one decision of all stations; bytes: exchanged between stations for one decision.
+    per decision of all stations; bytes: exchanged between stations per decision.
     """
 
     policy: str
@@ -66,7 +66,7 @@ class Comparison:
         return mean_interval(scale * (self[policy].reward - self[reference].reward))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON: estimates per policy, paired differences, and the values of every layout."""
+        """JSON-serialisable: estimates per policy, paired differences, and the values of every layout."""
         names = [result.policy for result in self.results]
         return {
             "scenario": self.scenario,
@@ -103,7 +103,7 @@ def _summary(result: Result) -> dict[str, Any]:
 
 
 def default_policies(scenario: Scenario) -> dict[str, Policy]:
-    """All registered policies that are quick in this scenario, by name."""
+    """All registered policies that are fast in this scenario, by name."""
     return {name: get_policy(name) for name in quick_policies(scenario.network.users)}
 
 
@@ -119,11 +119,11 @@ def compare(
     pool: Pool | None = None,
     kept: Store | None = None,
 ) -> Comparison:
-    """Every policy on every layout (one per seed).
+    """Results of every policy on every layout (one per seed).
 
-    `on_layout(policy, layouts done)` reports progress. `pool` computes pieces (a policy on up to `together` layouts of
-    the surrogate, on one layout of real rounds) at once; nothing but times depends on it. `kept` is a store
-    for finished pieces, which are not computed again while scenario, policy and versions are the same.
+    `on_layout(policy, layouts done)` reports progress. `pool` runs jobs (a policy on up to `together` layouts of
+    the surrogate, or on one layout of real rounds) in parallel; only times depend on it. `kept` caches finished jobs,
+    which are not computed again while scenario, policy and versions are the same.
     """
     if not seeds:
         raise PolicyError("there are no layouts to compare on; give at least one seed")
@@ -131,18 +131,18 @@ def compare(
     if calibration is None and learning == "surrogate":
         calibration = calibration_for(scenario)
     groups = [tuple(seeds[start : start + count]) for start in range(0, len(seeds), count)]
-    pieces = [
+    jobs = [
         EpisodeJob(name, policy, group, scenario, learning, calibration, count)
         for name, policy in policies.items()
         for group in groups
     ]
     found: dict[int, EpisodeResult] = {}
-    for index, played in play_jobs(pieces, pool, kept):
+    for index, played in play_jobs(jobs, pool, kept):
         found[index] = played
-        piece = pieces[index]
+        job = jobs[index]
         if on_layout is not None:
-            done = sum(len(pieces[other].seeds) for other in found if pieces[other].name == piece.name)
-            on_layout(piece.name, done)
+            done = sum(len(jobs[other].seeds) for other in found if jobs[other].name == job.name)
+            on_layout(job.name, done)
     results = []
     for position, name in enumerate(policies):
         first = position * len(groups)
@@ -170,5 +170,5 @@ def _result(name: str, parts: Sequence[EpisodeResult]) -> Result:
 
 
 def exact_gap(policy: ExactPolicy) -> float:
-    """How far the exact policy's own selections are below its optimum, as a share of the samples."""
+    """Optimality gap of the exact policy's selections, as a share of the samples."""
     return 1.0 - sum(r.selected for r in policy.record) / max(sum(r.objective for r in policy.record), 1.0)

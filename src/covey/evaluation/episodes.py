@@ -1,4 +1,4 @@
-"""Pieces of a comparison: one policy on a few layouts, computed anywhere, kept in a store, and not computed again."""
+"""Jobs of a comparison: one policy on a few layouts, run by any pool and cached in a store."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class EpisodeResult:
-    """What a policy earned: `values` by name, one per layout each; bytes of every decision; seconds of one decision."""
+    """Results of an `EpisodeJob`: `values` by name, one per layout; bytes of every decision; seconds per decision."""
 
     values: dict[str, list[float]]
     exchanged: list[int]
@@ -35,7 +35,7 @@ class EpisodeResult:
 
 @dataclass(frozen=True)
 class EpisodeJob:
-    """A policy on a few layouts; `together` networks are played side by side, the surplus is dropped."""
+    """A policy on a few layouts; `together` networks are played in lockstep, surplus ones are discarded."""
 
     name: str
     policy: Policy
@@ -47,7 +47,7 @@ class EpisodeJob:
 
     @property
     def kind(self) -> str:
-        """What a store calls such a job."""
+        """The kind of job in a store."""
         return "episodes"
 
     @property
@@ -57,7 +57,7 @@ class EpisodeJob:
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """Everything that the result depends on, apart from versions; the policy as it is when this is first asked."""
+        """Everything that the result depends on, apart from versions; the policy's state on first access."""
         return {
             "scenario": scenario_digest(self.scenario),
             "learning": self.learning,
@@ -69,84 +69,80 @@ class EpisodeJob:
 
     @cached_property
     def key(self) -> str:
-        """Under which a store finds the result."""
+        """The cache key of the result."""
         return key_of(self.kind, self.content)
 
 
 class Player:
-    """Plays pieces that differ in policy and layouts only; to be closed."""
+    """Plays jobs that differ in policy and layouts only; must be closed."""
 
-    def __init__(self, piece: EpisodeJob) -> None:
+    def __init__(self, job: EpisodeJob) -> None:
         self._rounds: Rounds = vector_env(
-            piece.scenario, piece.together, learning=piece.learning, calibration=piece.calibration
+            job.scenario, job.together, learning=job.learning, calibration=job.calibration
         )
 
-    def play(self, piece: EpisodeJob) -> EpisodeResult:
-        """The result of a piece."""
-        rounds, policy = self._rounds, piece.policy
+    def play(self, job: EpisodeJob) -> EpisodeResult:
+        """Play a job."""
+        rounds, policy = self._rounds, job.policy
         before = len(policy.exchanged) if isinstance(policy, LearnedPolicy) else 0
-        seeds = [*piece.seeds, *piece.seeds[:1] * (piece.together - len(piece.seeds))]
-        totals, seconds = _play(rounds, piece.scenario, policy, seeds)
+        seeds = [*job.seeds, *job.seeds[:1] * (job.together - len(job.seeds))]
+        totals, seconds = _play(rounds, job.scenario, policy, seeds)
         values = {
-            name: np.asarray(total, dtype=np.float64)[: len(piece.seeds)].tolist() for name, total in totals.items()
+            name: np.asarray(total, dtype=np.float64)[: len(job.seeds)].tolist() for name, total in totals.items()
         }
         exchanged = policy.exchanged[before:] if isinstance(policy, LearnedPolicy) else []
         return EpisodeResult(values, [int(size) for size in exchanged], seconds)
 
     def close(self) -> None:
-        """Free what real rounds hold."""
+        """End the processes of real rounds."""
         if hasattr(self._rounds, "close"):
             self._rounds.close()
 
 
-def play_job(piece: EpisodeJob) -> EpisodeResult:
-    """The result of a piece, with everything that it needs made for it."""
-    player = Player(piece)
+def play_job(job: EpisodeJob) -> EpisodeResult:
+    """Play a single job, with a player of its own."""
+    player = Player(job)
     try:
-        return player.play(piece)
+        return player.play(job)
     finally:
         player.close()
 
 
-def play_jobs(
-    pieces: Sequence[EpisodeJob], pool: Pool | None, kept: Store | None
-) -> Iterator[tuple[int, EpisodeResult]]:
-    """Index and result of every piece, in the order in which they are finished; those in `kept` first."""
+def play_jobs(jobs: Sequence[EpisodeJob], pool: Pool | None, kept: Store | None) -> Iterator[tuple[int, EpisodeResult]]:
+    """Index and result of every job, in order of completion; those cached in `kept` first."""
     waiting = []
-    for index, piece in enumerate(pieces):
-        found = None if kept is None else kept.find(piece)
+    for index, job in enumerate(jobs):
+        found = None if kept is None else kept.find(job)
         if found is None:
             waiting.append(index)
         else:
             yield index, EpisodeResult(**found.values)
-    for index, played in _computed(pieces, waiting, pool):
+    for index, played in _computed(jobs, waiting, pool):
         if kept is not None:
-            kept.keep(pieces[index], asdict(played))
+            kept.keep(jobs[index], asdict(played))
         yield index, played
 
 
-def _computed(
-    pieces: Sequence[EpisodeJob], indices: list[int], pool: Pool | None
-) -> Iterator[tuple[int, EpisodeResult]]:
+def _computed(jobs: Sequence[EpisodeJob], indices: list[int], pool: Pool | None) -> Iterator[tuple[int, EpisodeResult]]:
     if not indices:
         return
     if pool is not None:
-        yield from results(pool, in_order((index, play_job, (pieces[index],)) for index in indices))
+        yield from results(pool, in_order((index, play_job, (jobs[index],)) for index in indices))
         return
-    player = Player(pieces[indices[0]])
+    player = Player(jobs[indices[0]])
     try:
         for index in indices:
             with one_thread():  # as in a pool
-                played = player.play(pieces[index])
+                played = player.play(jobs[index])
             yield index, played
     finally:
         player.close()
 
 
 def policy_identity(policy: Policy) -> Any:
-    """What tells a policy from others: the weights and settings of a trained one, the code and state of any other."""
+    """A fingerprint of a policy: weights and settings of a trained one, code and state of any other."""
     if isinstance(policy, ExactPolicy):
-        return identity(replace(policy, record=[]))  # what it remembers decides nothing
+        return identity(replace(policy, record=[]))  # its record does not affect decisions
     if not isinstance(policy, LearnedPolicy):
         return identity(policy)
     weights = hashlib.sha256()
@@ -156,7 +152,7 @@ def policy_identity(policy: Policy) -> Any:
 
 
 def _play(rounds: Rounds, scenario: Scenario, policy: Policy, seeds: list[int]) -> tuple[dict[str, Any], float]:
-    """Values of an episode by name, one per layout, and the seconds of one decision."""
+    """Values of an episode by name, one per layout, and the seconds per decision."""
     observation = rounds.reset(seeds)
     totals: dict[str, Any] = {}
     seconds = 0.0

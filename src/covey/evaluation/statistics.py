@@ -17,7 +17,7 @@ _RESAMPLES = 2000
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number with its 95 % interval, and how many values it rests on."""
+    """An estimate with its 95 % confidence interval and sample size."""
 
     value: float
     low: float
@@ -35,11 +35,11 @@ class Estimate:
 
 
 def mean_interval(values: Floats) -> Estimate:
-    """Mean with its 95 % interval by Student's t; the interval of one value is the value."""
+    """Mean with its 95 % interval by Student's t; for a single value, low and high are the value itself."""
     n, mean = len(values), float(np.mean(values))
     if n < 2:
         return Estimate(mean, mean, mean, n)
-    from scipy import stats  # takes half a second to load, and only comparisons need it
+    from scipy import stats  # takes half a second to import, and only comparisons need it
 
     half = float(stats.t.ppf(0.975, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
     return Estimate(mean, mean - half, mean + half, n)
@@ -48,7 +48,7 @@ def mean_interval(values: Floats) -> Estimate:
 def interquartile_mean(values: Floats, seed: int = 0) -> Estimate:
     """Mean of the middle half with its 95 % bootstrap interval.
 
-    values: (n,), or (runs, n) for several runs on the same n layouts: runs and layouts are then resampled both.
+    values: (n,), or (runs, n) for several runs on the same n layouts: both runs and layouts are then resampled.
     """
     from scipy import stats
 

@@ -1,4 +1,4 @@
-"""What users and stations compute: identification, local steps, aggregation, and the engine that runs them."""
+"""Federated computation: local training, aggregation, and the engine that runs them for all users."""
 
 from covey.federated.aggregation import Accepted, Aggregation, Mean, aggregate_models
 from covey.federated.clip import ClippedSum, clipped_gradient_sum

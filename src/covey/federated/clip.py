@@ -14,7 +14,7 @@ from covey.federated.strategies import GradientStrategy, strategy_for, with_stra
 
 @dataclass(frozen=True)
 class ClippedSum:
-    """What `clipped_gradient_sum` found.
+    """Result of `clipped_gradient_sum`.
 
     `total` (D,) float64 is the sum of the clipped gradients in the order of `module.parameters()`;
     `norms` (n,) float64 and `losses` (n,) are those of each sample before clipping; `rejected`
@@ -33,9 +33,9 @@ def clipped_gradient_sum(
     """Sum over samples of the cross-entropy gradient, each scaled down to a norm of at most `clip`.
 
     `x` is (n, *shape) and `y` (n,); an infinite `clip` gives the plain gradient of the summed loss.
-    No sample's share of the sum exceeds `clip`: norms are worked out more closely than the margin
-    that is taken off them. Samples whose gradient is not finite count as 0, so that one of them
-    cannot show itself by spoiling the sum. `chunk` samples are treated at once (chosen when None).
+    No sample contributes more than `clip` to the sum: a safety margin on the norms exceeds their rounding
+    error. Samples with a non-finite gradient count as 0, so that one of them cannot reveal itself by
+    turning the sum into NaN. `chunk` is the number of samples per pass (chosen when None).
 
     Modules made of `Linear`, `Conv2d` (without groups) and layers without parameters cost about as
     much as a plain backward pass. Any other module is differentiated sample by sample, several times
@@ -55,10 +55,10 @@ def clipped_gradient_sum(
 
 def _clipped_sum(strategy: GradientStrategy, x: Tensor, y: Tensor, clip: float, chunk: int | None) -> ClippedSum:
     total = torch.zeros(count_weights(strategy.module), dtype=torch.float64)
-    # Small clipping norms are multiplied in float64 at the end, where nothing underflows.
+    # Small clipping norms are multiplied in float64 at the end, to avoid underflow.
     unit = min(clip, 1.0)
     margin = 1 + 16 * torch.finfo(x.dtype).eps
-    # As few chunks as the length allows, and all of about the same length.
+    # As few chunks as possible, all of about the same length.
     length = -(-len(x) // -(-len(x) // (chunk or strategy.chunk)))
     norms, losses, rejected = [], [], 0
     with strategy, np.errstate(divide="ignore", invalid="ignore"):
@@ -83,8 +83,8 @@ def _clipped_sum(strategy: GradientStrategy, x: Tensor, y: Tensor, clip: float, 
 def group_gradients(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     """Gradient (n, D) of the mean loss of each of n groups of r samples, and all losses (n, r).
 
-    `x` is (n, r, *shape) and `y` (n, r). All groups go through the module together, which pays for
-    modules so small that calling them costs more than computing them.
+    `x` is (n, r, *shape) and `y` (n, r). All groups go through the module as one batch, which is faster
+    for modules so small that call overhead dominates.
     """
     flat_x, flat_y = x.flatten(0, 1), y.flatten()
 
@@ -97,5 +97,5 @@ def group_gradients(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Te
 
 
 def chunk_length(module: nn.Module, x: Tensor, y: Tensor) -> int:
-    """How many samples like `x` and `y` are treated at once: few for large modules, many for small ones."""
+    """Number of samples like `x` and `y` per chunk: few for large modules, many for small ones."""
     return strategy_for(module, x, y).chunk

@@ -1,4 +1,4 @@
-"""Runs the work of all users of a round, in this process or in several, with the same bits either way."""
+"""Computes for all users of a round, in this process or in workers, with bit-identical results."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Weights = npt.NDArray[np.float32]
 _DATA = ("x", "y", "offsets", "test_x", "test_y", "test_offsets")
 #: Elements of the samples that one call evaluates.
 _EVALUATION_ELEMENTS = 1 << 19
-#: Elements of the gradients of users that are scored together.
+#: Elements of the gradients of users that are scored as one batch.
 _GRADIENT_ELEMENTS = 1 << 22
 
 
@@ -69,7 +69,7 @@ class UserArrays(Protocol):
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What users trained: `uploads` (n, D), and (n,) each of what `LocalUpdate` tells about clipping."""
+    """Result of local training: `uploads` (n, D), and the clipping statistics of `LocalUpdate`, (n,) each."""
 
     uploads: Weights
     mean_norm: Floats
@@ -78,17 +78,16 @@ class TrainResult:
 
 
 class Engine:
-    """All users' work on one set of task models. A context manager; `close` ends it.
+    """Local computation of all users on one set of task models. A context manager; `close` ends it.
 
-    `workers=1` computes here, on `module` itself, whose weights it overwrites. With more, so many
-    processes compute on shared memory, and `module` and `noise` must be picklable. Results are the
-    same bits at any number of workers: each process computes with one thread, every user's
-    randomness comes from `seed`, the user and the round, and what is computed together does not
-    depend on who computes it.
+    `workers=1` computes in this process, on `module` itself, whose weights it overwrites; otherwise, that many
+    worker processes compute on shared memory, and `module` and `noise` must be picklable. Results are
+    bit-identical at any number of workers: each process computes with one thread, every user's RNG is seeded
+    by `seed`, the user and the round, and the batching of users does not depend on the workers.
 
-    `noise(user, round, purpose, size)` returns standard normal values, (size,) float64. `training` is what users
-    do in `train`, one noised step when not given; `announcer` what they say in `tell`; `gradients` names the gradient
-    strategy.
+    `noise(user, round, purpose, size)` returns standard normal values, (size,) float64. `training` is the local
+    training of `train`, one noised step by default; `announcer` makes the announcements of `tell`; `gradients` names
+    the gradient strategy.
     """
 
     def __init__(
@@ -122,7 +121,7 @@ class Engine:
             "base": ((self.weights,), np.float32),
         }
         self._resources = _Resources()
-        # Also runs when the engine is forgotten or the interpreter ends.
+        # Also runs when the engine is garbage-collected or the interpreter exits.
         self._finalizer = weakref.finalize(self, self._resources.close)
         self._work: UserCompute | None = None
         self._data, self._announcer = data, announcer
@@ -154,7 +153,7 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """End all worker processes and free all shared memory; may be called again."""
+        """End all worker processes and free all shared memory; idempotent."""
         self._finalizer()
         self._arrays = {}
         self._work = None
@@ -178,9 +177,9 @@ class Engine:
         return np.concatenate([losses for losses, _ in found]), np.concatenate([similarity for _, similarity in found])
 
     def tell(self, round: int, users: Ints) -> npt.NDArray[Any]:
-        """What `users` (n,) announce about their task, (n,) or (n, m)."""
+        """Announcements of `users` (n,) about their task, (n,) or (n, m)."""
         if self._announcer is None:
-            raise ValueError("this engine was made without an announcer, so that its users have nothing to tell")
+            raise ValueError("this engine has no announcer, so its users cannot announce a task; pass announcer")
         if self._announcer.together and len(users) == self.users:
             usual, together = self._together(self._announcer.batch)
             blocks = self._blocks(together)
@@ -191,7 +190,7 @@ class Engine:
         return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
     def _together(self, batch: int) -> tuple[int, int]:
-        """Samples of most users, and how many users are scored at once."""
+        """Samples per user, at most, and number of users scored as one batch."""
         usual = batch or int(self._sizes.max())
         return usual, max(1, min(self._chunk // usual, _GRADIENT_ELEMENTS // self.weights))
 
@@ -202,7 +201,7 @@ class Engine:
         return [float(np.minimum(self._sizes[users.start : users.stop], usual).sum()) for users in blocks]
 
     def hold(self, data: UserArrays) -> None:
-        """From now on users hold this data, as many samples each as before; the same object again costs nothing."""
+        """Replace the users' data, with unchanged sample counts; passing the same object again costs nothing."""
         if data is self._data:
             return
         arrays = {name: getattr(data, name) for name in _DATA}
@@ -223,7 +222,7 @@ class Engine:
 
     @property
     def lacks(self) -> dict[str, str]:
-        """Nothing: all is computed here."""
+        """Empty: the engine meets every need."""
         return {}
 
     def train(
@@ -240,11 +239,11 @@ class Engine:
         base: Weights | None = None,
         sizes: Ints | None = None,
     ) -> TrainResult:
-        """One noised step of each of `users` (n,) from the models of `tasks` (n,), or all from `base` (D,).
+        """Local training of each of `users` (n,) from the models of `tasks` (n,), or of all from `base` (D,).
 
         `clip` (n,) are the clipping norms and `noise_std` (n,) the standard deviations of the noise on the
         sum of clipped gradients; where it is 0 no noise is drawn. A `batch` of 0 takes all samples. `sizes`
-        (n,) are the public numbers of samples that sums are divided by, those of the data when not given.
+        (n,) are the public sample counts that sums are divided by, by default those of the data.
         """
         start = self._starting_tasks(users, tasks, base)
         public = self._sizes[users] if sizes is None else sizes
@@ -270,7 +269,7 @@ class Engine:
         return TrainResult(uploads, columns[:, 0], columns[:, 1], columns[:, 2].astype(np.int64))
 
     def release(self, round: int, steps: Steps) -> Releases:
-        """What `train` gives, as uploads: everybody answers, and nobody has to know where to send it."""
+        """The results of `train` as uploads; every user answers, and stations and blocks are not needed."""
         result = self.train(
             round, steps.users, steps.tasks, steps.clip, steps.noise_std, learning_rate=steps.learning_rate,
             batch=steps.batch, purpose=steps.purpose, base=steps.base, sizes=steps.sizes,
@@ -283,7 +282,7 @@ class Engine:
         if tasks.shape != (self.users,):
             raise ValueError(f"tasks has shape {tasks.shape} for {self.users} users; give one task for each")
         sizes = self._sizes + self._test_sizes
-        # Users that share a call; the split depends on their samples alone.
+        # Users are batched into calls; the split depends on their sample counts alone.
         number = np.cumsum(sizes * self._sample_elements) // _EVALUATION_ELEMENTS
         blocks = np.split(np.arange(self.users), np.flatnonzero(np.diff(number)) + 1)
         calls: list[Call] = [("evaluate", (users.tolist(), tasks[users].tolist())) for users in blocks]
@@ -292,14 +291,14 @@ class Engine:
 
     @property
     def reports_metrics(self) -> bool:
-        """False: what is measured here is seen by the experiment, not by stations."""
+        """False: metrics measured here are seen by the experiment, not by stations."""
         return False
 
     def open_masked_sums(self) -> None:
-        """Nothing: masks are added to the uploads of all users where they are summed up."""
+        """None: here the simulation masks and sums the uploads itself."""
 
     def device_ledgers(self) -> None:
-        """Nothing: users who compute here have no ledger but the run's."""
+        """None: simulated users have no ledger but the run's."""
 
     def _open(self) -> dict[str, npt.NDArray[Any]]:
         if not self._finalizer.alive or (self._resources.workers is not None and not self._resources.workers.alive):
@@ -336,12 +335,12 @@ class Engine:
             return self._work.uploads, found
         block = self._resources.uploads_for(len(calls), self.weights)
         found = self._run(calls, costs, block.handle)
-        # Copied, because the next round writes to the same place.
+        # Copied, because the next round overwrites the buffer.
         return block.arrays["uploads"][: len(calls)].copy(), found
 
 
 class _Resources:
-    """What has to be freed: processes and shared memory."""
+    """Worker processes and shared memory to free."""
 
     def __init__(self) -> None:
         self._process = os.getpid()
@@ -355,7 +354,7 @@ class _Resources:
         return self._blocks[-1]
 
     def uploads_for(self, rows: int, weights: int) -> SharedArrays:
-        """Room for so many uploads, kept until more is needed."""
+        """A buffer for at least `rows` uploads, reused until a larger one is needed."""
         if self._uploads is None or len(self._uploads.arrays["uploads"]) < rows:
             if self._uploads is not None:
                 self._blocks.remove(self._uploads)
@@ -364,9 +363,9 @@ class _Resources:
         return self._uploads
 
     def close(self) -> None:
-        """Processes first, so that none of them meets memory that is gone."""
+        """End processes first, so that none of them accesses unmapped memory."""
         if os.getpid() != self._process:
-            return  # a copy of the owner, made by fork
+            return  # in a forked child, which does not own them
         if self.workers is not None:
             self.workers.close()
         while self._blocks:

@@ -1,7 +1,7 @@
-"""Who does the users' work: the interface between a round and its users, wherever they are.
+"""The interface between a round and its users, simulated or real.
 
-`Engine` computes for all users in this machine. `covey.deploy` has a fleet whose users are devices that may be
-slow, broken or gone: what does not arrive is missing, and the round goes on.
+`Engine` computes for all users on this machine. `covey.deploy` has a fleet of devices that may be slow, faulty or
+offline: a missing answer does not stop the round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Weights = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Loss, summed over samples, and number of right answers of each user, (U,) each; NaN where a user did not tell."""
+    """Loss, summed over samples, and correct predictions of each user, (U,) each; NaN where a user did not report."""
 
     train_loss_sum: Floats
     train_correct: npt.NDArray[Any]
@@ -32,11 +32,11 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Steps:
-    """Noised local steps that n users are asked for, from the models of their tasks or all from one.
+    """Request for noised local steps of n users, from the models of their tasks or all from one.
 
     users, tasks: (n,), or base: (D,) instead of tasks. clip: (n,) clipping norms; noise_std: (n,) of the noise on the
-    sums of clipped gradients; batch: samples of a step, 0 for all; sizes: (n,) public numbers of samples that sums are
-    divided by; stations, blocks: (n,) where uploads are sent, for users who have to know.
+    sums of clipped gradients; batch: samples of a step, 0 for all; sizes: (n,) public sample counts that sums are
+    divided by; stations, blocks: (n,) where to upload, for fleets of real devices.
     """
 
     users: Ints
@@ -54,10 +54,10 @@ class Steps:
 
 @dataclass(frozen=True)
 class Releases:
-    """What users sent of their local steps.
+    """Answers to `Steps`.
 
-    uploads: what arrived, of whatever type and shape. mean_norm, clipped_fraction: (n,) for the n users that
-    were asked, NaN where unknown. refused: users who said that their own budget cannot pay, so that nothing left them.
+    uploads: those that arrived, not yet validated. mean_norm, clipped_fraction: (n,) for the n users that
+    were asked, NaN where unknown. refused: users whose own privacy budget is exhausted, so that they released nothing.
     """
 
     uploads: list[Upload]
@@ -68,9 +68,9 @@ class Releases:
 
 @dataclass(frozen=True)
 class Members:
-    """What is public about the users: samples and test_samples (U,), shape of a sample, number of classes.
+    """Public facts about the users: samples and test_samples (U,), shape of a sample, number of classes.
 
-    groups: (U,) true groups, for measurement only; -1 where nobody knows.
+    groups: (U,) true groups, for measurement only; -1 where unknown.
     """
 
     samples: Ints
@@ -81,37 +81,37 @@ class Members:
 
 
 class Fleet(Protocol):
-    """All users' work on one set of task models, as a round needs it."""
+    """Local computation of all users on one set of task models, as a round needs it."""
 
     def publish(self, models: Weights, movements: Weights) -> None:
-        """Give all users `models` and their last `movements`, (K, D) each."""
+        """Broadcast `models` and their last `movements`, (K, D) each, to all users."""
 
     @property
     def reports_metrics(self) -> bool:
-        """Whether losses, accuracies and clipping statistics leave users' devices, which nothing protects."""
+        """Whether losses, accuracies and clipping statistics leave users' devices, unprotected."""
 
     @property
     def lacks(self) -> Mapping[str, str]:
-        """What this fleet cannot give to a part, by need (`covey.parts.NEEDS`), and why, in the words of an error."""
+        """Needs of parts (`covey.parts.NEEDS`) that this fleet cannot meet, with the reason for the error message."""
 
     def tell(self, round: int, users: Ints) -> npt.NDArray[Any] | None:
-        """What `users` (n,) announce about their task, (n,) or (n, m); -1 or NaN for users that did not tell; None
-        where nobody tells."""
+        """Announcements of `users` (n,) about their task, (n,) or (n, m); -1 or NaN for users without one; None
+        where stations receive none."""
 
     def hold(self, data: Any) -> None:
-        """From now on users hold this data (`covey.data.UserData`), as many samples each as before."""
+        """Replace the users' data (`covey.data.UserData`), with unchanged sample counts."""
 
     def release(self, round: int, steps: Steps) -> Releases:
-        """What users send of these local steps."""
+        """Run these local steps and return the users' uploads."""
 
     def evaluate(self, tasks: Ints) -> Evaluation:
         """Loss and accuracy of every user on the model of its task, `tasks` (U,)."""
 
     def open_masked_sums(self) -> Any:
-        """Where users masked their uploads themselves: what sums opened to (`covey.security.MaskedSums`); else None."""
+        """The opened sums (`covey.security.MaskedSums`) where users mask their uploads themselves; else None."""
 
     def device_ledgers(self) -> Mapping[str, Floats] | None:
-        """What users' own ledgers say they have spent in all, (U,) by kind of release; None without such ledgers."""
+        """Total privacy cost in users' own ledgers, (U,) by kind of release; None without such ledgers."""
 
     def close(self) -> None:
-        """End all that the fleet has started; may be called again."""
+        """Release all resources; idempotent."""

@@ -1,4 +1,4 @@
-"""The gradient strategy `hooks`: every layer with parameters has a hook, and one pass each way gives all gradients."""
+"""The gradient strategy `hooks`: a hook on every layer with parameters; one forward and one backward pass."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from covey.federated.layers import ConvLayerHook, LinearLayerHook
 from covey.federated.models import count_weights
 from covey.federated.strategies import Flags, Floats, GradientStrategy, Trial, Unsupported
 
-#: Makes the hook on a layer from the positions of all parameters, by id, in the flat gradient.
+#: Builds the hook on a layer from the offsets of all parameters, by id, in the flat gradient.
 HookBuilder = Callable[[dict[int, int]], LayerHook]
 
-#: Elements of a chunk's layer inputs and outputs: few enough for the cache, many enough to be worth a call.
+#: Elements of a chunk's layer inputs and outputs: few enough for the cache, many enough to amortise the call.
 _CHUNK_ELEMENTS = 1 << 22
 _LARGEST_CHUNK = 4096
 
 
 class Hooked(GradientStrategy):
-    """Suits modules whose layers with parameters are all `Linear` and `Conv2d`, each called once with all samples.
+    """Supports modules whose layers with parameters are all `Linear` or `Conv2d`, each called once with all samples.
 
-    `special` are layers that have another hook than that of their type.
+    `special` overrides the hooks of single layers.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Hooked(GradientStrategy):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        """Give the layers back their own forward pass."""
+        """Restore the layers' own forward pass."""
         for hook in self.hooks:
             for layer, _ in hook.forwards():
                 del layer.forward
@@ -65,12 +65,12 @@ class Hooked(GradientStrategy):
             hook.add(factors, rejected, total)
 
     def finish(self, total: Tensor) -> None:
-        """Add to `total` (D,) what the hooks kept."""
+        """Add the gradients that the hooks deferred to `total` (D,)."""
         for hook in self.hooks:
             hook.finish(total)
 
     def group_rows(self, x: Tensor, y: Tensor, group: int) -> tuple[Tensor, Tensor]:
-        """Gradients of the mean loss of every `group` samples in a row, (n / group, D), and losses (n,)."""
+        """Gradients of the mean loss of every `group` consecutive samples, (n / group, D), and losses (n,)."""
         losses = self._differentiate(x, y, group)
         rows = x.new_zeros(len(x) // group, count_weights(self.module))
         for hook in self.hooks:
@@ -82,7 +82,7 @@ class Hooked(GradientStrategy):
             hook.expect(len(x), group)
         with torch.enable_grad():
             losses = functional.cross_entropy(self.module(x), y, reduction="none")
-            # Hooks take their gradients and pass none on: one that arrives came by another path.
+            # Hooks consume their parameters' gradients: one that arrives here bypassed its hook.
             found = torch.autograd.grad(losses.sum(), self.parameters, allow_unused=True)
         if any(gradient is not None for gradient in found):
             raise Unsupported("it uses a parameter outside of its layer")
@@ -90,9 +90,9 @@ class Hooked(GradientStrategy):
 
 
 def choose_hooks(module: nn.Module, special: Mapping[nn.Module, HookBuilder] | None = None) -> list[LayerHook]:
-    """A hook on every layer that has parameters; raises `Unsupported` when one cannot have a hook.
+    """A hook on every layer that has parameters; raises `Unsupported` when there is none for a layer.
 
-    `special` are layers that have another hook than that of their type.
+    `special` overrides the hooks of single layers.
     """
     special = special or {}
     starts, position = {}, 0
@@ -120,5 +120,5 @@ def choose_hooks(module: nn.Module, special: Mapping[nn.Module, HookBuilder] | N
 
 
 def is_plain(layer: nn.Module) -> bool:
-    """Whether the layer computes what its class says, and nothing else."""
+    """Whether the layer has neither forward hooks nor a patched forward pass."""
     return not (layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer))

@@ -1,17 +1,17 @@
-"""Per-sample gradients of single layers, without ever holding those of the whole model.
+"""Per-sample gradients layer by layer, without ever materialising those of the whole model.
 
-A hook replaces the forward pass of one `Linear` or `Conv2d` layer. In the backward pass it sees the
-layer's inputs and output gradients, works out the layer's part of the squared gradient norm of
-every sample, and keeps just enough to add up the clipped gradients once the factors are known.
+A hook replaces the forward pass of one `Linear` or `Conv2d` layer. In the backward pass it receives the
+layer's inputs and output gradients, computes the layer's share of every sample's squared gradient
+norm, and keeps just enough to sum the clipped gradients once the clipping factors are known.
 Plain weight gradients are never computed, and neither is the input gradient of the first layer.
 
 With T positions per sample (output pixels or tokens), d inputs and p outputs per position, inputs A
-(T, d) and output gradients G (T, p), the gradient of a sample is the matrix G'A. There are three
-ways to treat it, and the cheapest is chosen from the shapes:
+(T, d) and output gradients G (T, p), the gradient of a sample is the matrix G'A. The cheapest of three
+algorithms is chosen from the shapes:
 
 * T = 1: the norm is |A| |G|; A and G are kept, and one product over many chunks gives the sum.
-* few positions and a large matrix: the norm comes from AA' and GG', both (T, T): a ghost norm.
-* else: the matrices of one chunk are formed, at the cost of the plain weight gradient.
+* few positions and a large matrix: a ghost norm, from AA' and GG', both (T, T).
+* else: the matrices of one chunk are materialised, at the cost of the plain weight gradient.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from torch import Tensor, nn
 
 from covey.federated.strategies import Unsupported
 
-#: Squares added in working precision before the sum goes on in float64: rounding stays below 1e-6.
+#: Squares summed in working precision before the sum continues in float64: rounding stays below 1e-6.
 _SQUARES_PER_SUM = 128
-#: Rows up to this length are added up in float64 at once, which is quicker for them.
+#: Rows up to this length are summed in float64 directly, which is faster for them.
 _SHORT_ROW = 4096
-#: Cost of touching an element of a formed gradient, in multiplications of a ghost norm.
+#: Cost of an element of a materialised gradient, in multiplications of a ghost norm.
 _ELEMENT_COST = 2
-#: Elements of the columns of samples whose gradients are formed together.
+#: Elements of the columns of samples whose gradients are materialised in one batch.
 _COLUMN_ELEMENTS = 1 << 19
-#: Elements that a layer with T = 1 keeps before it adds them up.
+#: Elements that a layer with T = 1 keeps before it sums them.
 _KEPT_ELEMENTS = 1 << 22
 
 
@@ -51,10 +51,10 @@ def row_squares(matrix: Tensor) -> npt.NDArray[np.float64]:
 
 
 class LayerHook:
-    """One layer, its place in the flat gradient, and what its last backward pass left behind.
+    """One layer, its slice of the flat gradient, and the state of its last backward pass.
 
-    `starts` gives the position of each parameter (by id) in the flat gradient. Subclasses know how
-    the layer turns its inputs into columns A and where a matrix G'A lies in the flat gradient.
+    `starts` gives the offset of each parameter (by id) in the flat gradient. Subclasses define how
+    the layer turns its inputs into columns A and how a matrix G'A is laid out in the flat gradient.
     """
 
     def __init__(self, layer: nn.Linear | nn.Conv2d, starts: dict[int, int]) -> None:
@@ -72,22 +72,22 @@ class LayerHook:
         self._kept_elements = 0
 
     def forwards(self) -> list[tuple[nn.Module, Callable[[Tensor], Tensor]]]:
-        """The layers whose forward pass is replaced, and by what."""
+        """The layers whose forward pass is replaced, and the replacements."""
         return [(self.layer, self.forward)]
 
     def expect(self, samples: int, group: int = 0) -> None:
-        """Announce a pass of this many samples, to be treated one by one, or as groups of so many in a row."""
+        """Prepare for a pass of `samples` samples, treated one by one, or in groups of `group` consecutive ones."""
         self.samples, self.group, self.calls = samples, group, 0
         self.squares = np.zeros(samples)
         self._formed = self._pair = self._bias_rows = None
 
     def forget(self) -> None:
-        """Release everything, so that a failed pass leaves nothing behind."""
+        """Drop all state, so that a failed pass leaves none behind."""
         self.expect(0)
         self._kept, self._kept_elements = [], 0
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The layer's output; the backward pass reports to `see`."""
+        """The layer's output; the backward pass calls `see`."""
         self.calls += 1
         if self.calls > 1:
             raise Unsupported(f"the module calls a layer twice, {self.layer}")
@@ -98,7 +98,7 @@ class LayerHook:
         return outputs
 
     def see(self, inputs: Tensor, gradients: Tensor) -> None:
-        """Work out `squares` (n,) from the layer's `inputs` and the `gradients` of its outputs."""
+        """Compute `squares` (n,) from the layer's `inputs` and the `gradients` of its outputs."""
         if self.group:
             columns, gradients = self.columns(inputs), self.positions_last(gradients)
             gradients = gradients.reshape(self.samples // self.group, -1, gradients.shape[2])
@@ -115,10 +115,10 @@ class LayerHook:
         depth = self.layer.weight[0].numel()
         if positions * positions * (depth + width) < _ELEMENT_COST * depth * width:
             self._pair = self.columns(inputs), gradients
-            # Positions may cancel, which float32 would not see to the last digit: the bound needs float64.
+            # Positions may cancel, which loses precision in float32: the bound needs float64.
             left, right = self._pair[0].double(), gradients.double()
             products = torch.bmm(left, left.transpose(1, 2)).mul_(torch.bmm(right, right.transpose(1, 2)))
-            # The sum itself is formed in float32, where large terms that cancel leave rests: these count as well.
+            # The sum itself is computed in float32, where cancelling large terms leave a rounding error: it counts too.
             rests = positions * torch.finfo(gradients.dtype).eps * (left.norm(dim=2) * right.norm(dim=2)).sum(1)
             self.squares = (products.sum((1, 2)).clamp_min_(0.0).sqrt_() + rests).square_().numpy()
         else:
@@ -131,7 +131,7 @@ class LayerHook:
     def add(self, factors: Tensor, rejected: npt.NDArray[np.bool_] | None, total: Tensor) -> None:
         """Add the chunk's gradients times `factors` (n,) to `total` (D,), without the `rejected` rows (n,)."""
         if rejected is not None:
-            # A factor of 0 is not enough: 0 x inf is not a number. Inputs may be the caller's, so nothing is in place.
+            # A factor of 0 is not enough: 0 x inf is NaN. Inputs may be the caller's, so nothing is changed in place.
             self._formed, self._bias_rows = _blank(self._formed, rejected), _blank(self._bias_rows, rejected)
             if self._pair is not None:
                 self._pair = _blank(self._pair[0], rejected), _blank(self._pair[1], rejected)
@@ -150,14 +150,14 @@ class LayerHook:
         self._formed = self._pair = self._bias_rows = None
 
     def write_rows(self, rows: Tensor) -> None:
-        """Write the gradients of the groups to their place in `rows` (n / group, D)."""
+        """Write the gradients of the groups to their slice of `rows` (n / group, D)."""
         if self._formed is not None:
             rows[:, self.weight] = self.place(self._formed)
         if self._bias_rows is not None and self.bias is not None:
             rows[:, self.bias] = self._bias_rows
 
     def finish(self, total: Tensor) -> None:
-        """Add what was kept since the last call to `total` (D,)."""
+        """Add everything kept since the last call to `total` (D,)."""
         if self._kept:
             inputs, gradients = (torch.cat(parts) for parts in zip(*self._kept, strict=True))
             total[self.weight].add_(self.place(gradients.t() @ inputs))
@@ -177,11 +177,11 @@ class LayerHook:
         return formed
 
     def place(self, matrix: Tensor) -> Tensor:
-        """Matrices G'A (..., p, d) in the order of the layer's weight, (..., p * d)."""
+        """Matrices G'A (..., p, d) in the layout of the layer's weight, (..., p * d)."""
         return matrix.flatten(-2)
 
     def place_formed(self, row: Tensor) -> Tensor:
-        """One flat row of `form` in the order of the layer's weight."""
+        """One flat row of `form` in the layout of the layer's weight."""
         return self.place(row.view(self.layer.weight.shape[0], -1))
 
     def run(self, inputs: Tensor) -> Tensor:
@@ -198,11 +198,11 @@ class LayerHook:
 
 
 class _Watch(torch.autograd.Function):
-    """Runs a layer, and in the backward pass shows its hook inputs and output gradients."""
+    """Runs a layer, and in the backward pass hands its inputs and output gradients to its hook."""
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, bias: Tensor | None, hook: LayerHook) -> Tensor:
-        # The weight is an argument only so that the output takes part in the backward pass.
+        # The weight is an argument only so that the output requires grad.
         ctx.save_for_backward(inputs)
         ctx.hook = hook
         return hook.run(inputs)
@@ -226,6 +226,6 @@ def _blank(rows: Tensor | None, rejected: npt.NDArray[np.bool_]) -> Tensor | Non
 
 
 def few_samples(elements: int, samples: int) -> list[slice]:
-    """Slices of so few samples, with columns of this many elements each, that they stay in the cache."""
+    """Slices of samples, with columns of `elements` each, small enough to stay in cache."""
     step = max(1, _COLUMN_ELEMENTS // elements)
     return [slice(begin, begin + step) for begin in range(0, samples, step)]

@@ -1,4 +1,4 @@
-"""What a station lets in: every upload is checked before it can touch a model, and the round goes on."""
+"""Validation of uploads: a station checks every upload before aggregation; a bad one does not stop the round."""
 
 from __future__ import annotations
 
@@ -14,41 +14,42 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
 
-#: Why an upload was turned away, in the order of the flags in users.csv (1, 2, 4, ...).
+#: Why an upload was rejected, in the order of the flags in users.csv (1, 2, 4, ...).
 REASONS: dict[str, str] = {
-    "unexpected": "from somebody who was not asked to send",
+    "unexpected": "from a user that was not asked to upload",
     "stale": "of another round",
     "duplicate": "a second upload of the same user",
-    "oversized": "longer than any upload can be",
-    "wrong_type": "not made of 32-bit floating-point numbers",
-    "wrong_shape": "not as many weights as the model has",
-    "not_finite": "holding infinite or undefined numbers",
+    "oversized": "larger than any valid upload",
+    "wrong_type": "not a float32 array",
+    "wrong_shape": "with a different number of weights than the model",
+    "not_finite": "with infinity or NaN",
     "too_far": "farther from the model than clipping and noise allow",
 }
-#: An honest user is turned away as `too_far` less often than this.
+#: Upper bound on the probability that an honest upload is rejected as `too_far`.
 _HONEST_TOO_FAR = 1e-12
 
 
 @dataclass(frozen=True)
 class Upload:
-    """What arrives at a station: who sent it, in which round (from 0), and the new weights of its task's model."""
+    """An upload as received by a station: sender, round (from 0), and the new weights of its task's model."""
 
     user: int
     round: int
     weights: npt.NDArray[Any]
 
 
-#: What happens to uploads on their way: may lose, repeat, delay or change them. Takes the round and what was sent.
+#: The transport between users and stations: may drop, duplicate, delay or corrupt uploads. Takes the round and the
+#: uploads sent.
 Transport = Callable[[int, Sequence[Upload]], Sequence[Upload]]
 
 
 @dataclass(frozen=True)
 class Intake:
-    """Uploads of a round after the check.
+    """Uploads of a round after validation.
 
-    users: (n,) senders that were asked, in their order; weights: (n, D), rows of rejected and lost
-    uploads are 0; accepted: (n,) bool; reasons: for each reason the users it befell, one entry for
-    every upload turned away (-1 for nobody known).
+    users: (n,) users that were asked to upload, in that order; weights: (n, D), rows of rejected and lost
+    uploads are 0; accepted: (n,) bool; reasons: the affected users by reason, one entry per rejected upload
+    (-1 for an unknown sender).
     """
 
     users: Ints
@@ -58,7 +59,7 @@ class Intake:
 
     @property
     def rejected(self) -> int:
-        """Number of uploads turned away."""
+        """Number of rejected uploads."""
         return sum(len(users) for users in self.reasons.values())
 
 
@@ -72,11 +73,11 @@ def admit(
     *,
     sealed: bool = False,
 ) -> Intake:
-    """Check what arrived against what was asked for: in `round`, uploads of `users` (n,).
+    """Validate the uploads that `arrived` in `round`, where those of `users` (n,) were expected.
 
-    User i started from `starts[start[i]]`, starts (K, D), and cannot be farther from it than `reach[i]`
-    (n,). The first good upload of a user counts; nothing that is wrong with one upload affects another.
-    What is `sealed` under masks cannot be looked into: its numbers are taken as they are.
+    User i started from `starts[start[i]]`, starts (K, D), and its upload is rejected if it is farther from it than
+    `reach[i]` (n,). The first valid upload of a user counts; a bad upload never affects another one. Uploads `sealed`
+    under masks cannot be inspected: their values are not checked.
     """
     length = starts.shape[1]
     rows = {int(user): row for row, user in enumerate(users)}
@@ -99,14 +100,14 @@ def admit(
 
 
 def _fault(upload: Upload, round: int, row: int | None, accepted: npt.NDArray[np.bool_], length: int) -> str | None:
-    """The first thing wrong with an upload, cheapest checks first, so that a flood costs little."""
+    """The first failed check of an upload, cheapest checks first, so that flooding a station is cheap to reject."""
     if row is None:
         return "unexpected"
     if upload.round != round:
         return "stale"
     if accepted[row]:
         return "duplicate"
-    if type(upload.weights) is not np.ndarray:  # kinds of it, such as masked arrays, may hide what they hold
+    if type(upload.weights) is not np.ndarray:  # subclasses such as masked arrays may hide values
         return "wrong_type"
     if upload.weights.nbytes > 8 * length:
         return "oversized"
@@ -120,10 +121,10 @@ def _fault(upload: Upload, round: int, row: int | None, accepted: npt.NDArray[np
 def reach(
     clip: Floats, samples: npt.NDArray[np.integer], noise_std: Floats, learning_rate: float, length: int
 ) -> Floats:
-    """(n,) how far an honest user's step can lead: clipped gradients of `samples` (n,), and noise of `length` weights.
+    """(n,) largest length of an honest user's step: clipped gradients of `samples` (n,), noise on `length` weights.
 
     The norm of the noise exceeds noise_std x (sqrt(D) + sqrt(2 ln(1/p))) with probability below p.
     """
     noise = noise_std * (math.sqrt(length) + math.sqrt(2.0 * math.log(1.0 / _HONEST_TOO_FAR)))
-    # The margin is for rounding to 32 bits at the end of the step.
+    # The margin covers rounding to float32 at the end of the step.
     return np.asarray(1.001 * learning_rate / samples * (samples * clip + noise) + 1e-3)

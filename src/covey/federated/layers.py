@@ -22,11 +22,11 @@ class LinearLayerHook(LayerHook):
         return functional.linear(inputs, self.layer.weight, self.layer.bias)
 
     def columns(self, inputs: Tensor) -> Tensor:
-        """The inputs, with all positions in one axis."""
+        """The inputs, with all positions flattened into one axis."""
         return inputs.reshape(inputs.shape[0], -1, inputs.shape[-1])
 
     def positions_last(self, gradients: Tensor) -> Tensor:
-        """The gradients, with all positions in one axis."""
+        """The gradients, with all positions flattened into one axis."""
         return gradients.reshape(gradients.shape[0], -1, gradients.shape[-1])
 
     def input_gradient(self, inputs: Tensor, gradients: Tensor) -> Tensor:
@@ -68,7 +68,7 @@ class ConvLayerHook(LayerHook):
         return found[0]
 
     def positions_last(self, gradients: Tensor) -> Tensor:
-        """The gradients with pixels in one axis; free when the images are stored channels last."""
+        """The gradients with pixels flattened into one axis; a view, not a copy, for channels-last images."""
         return gradients.permute(0, 2, 3, 1).flatten(1, 2)
 
     def columns(self, inputs: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ class ConvLayerHook(LayerHook):
         return patches.reshape(images.shape[0], high * wide, -1)
 
     def form(self, inputs: Tensor, gradients: Tensor) -> Tensor:
-        """The gradients of all samples, by whichever patch order copies the longer runs of memory."""
+        """The gradients of all samples, with the patch layout that copies longer contiguous runs."""
         layer, (top, left) = self.layer, self.padding
         high, wide = self._output_size(inputs.shape[2] + 2 * top, inputs.shape[3] + 2 * left)
         channel_run = inputs.shape[1] * (layer.kernel_size[1] if layer.dilation[1] == 1 else 1)
@@ -109,7 +109,7 @@ class ConvLayerHook(LayerHook):
         return matrix.reshape(*matrix.shape[:-1], *self.layer.kernel_size, -1).movedim(-1, -3).flatten(-4)
 
     def place_formed(self, row: Tensor) -> Tensor:
-        """One flat row of `form`, in either of its two orders, as (p, channels, kernel), flat."""
+        """One flat row of `form`, in either of its two layouts, as (p, channels, kernel), flat."""
         if self._channels_inside:
             return super().place_formed(row)
         return row.view(-1, self.layer.out_channels).t().flatten()

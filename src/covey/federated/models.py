@@ -1,7 +1,7 @@
 """Models of the tasks: built-in networks, registered ones, and weights as flat vectors.
 
-Weights travel as one vector (D,) in the order of `module.parameters()`, each parameter flattened in
-its own row-major order. `flatten` and `load_flat` are the only places that know it.
+Weights are sent as one vector (D,) in the order of `module.parameters()`, each parameter flattened in
+row-major order. Only `flatten` and `load_flat` depend on this layout.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ def register_model(name: str, builder: Builder) -> None:
 
 
 def build_model(model: schema.Model, sample_shape: Shape, classes: int) -> nn.Module:
-    """The module a scenario asks for, with `classes` outputs for samples of `sample_shape`.
+    """The module of a scenario, with `classes` outputs for samples of `sample_shape`.
 
     The part that `model.name` names is called with (model section, sample_shape, classes). Its weights are arbitrary;
-    `initial_weights` gives those of the tasks.
+    `initial_weights` draws those of the tasks.
     """
     with torch.random.fork_rng(devices=[]):
         module = MODELS.build(model.name, model, tuple(sample_shape), classes)
@@ -49,7 +49,7 @@ def build_model(model: schema.Model, sample_shape: Shape, classes: int) -> nn.Mo
 
 
 def check_module(module: nn.Module, sample_shape: Shape, classes: int | None = None) -> None:
-    """Refuse, with a `ScenarioError`, a module whose samples are not independent or whose runs do not repeat."""
+    """Raise a `ScenarioError` for a module that mixes samples or is not deterministic."""
     for name, layer in module.named_modules():
         place = f"layer '{name}' ({type(layer).__name__})" if name else f"the module ({type(layer).__name__})"
         if isinstance(layer, _BatchNorm) or (isinstance(layer, _InstanceNorm) and layer.track_running_stats):
@@ -103,7 +103,7 @@ def _check_outputs(module: nn.Module, sample_shape: Shape, classes: int | None, 
 
 
 def initial_weights(module: nn.Module, tasks: int, seed: int) -> npt.NDArray[np.float32]:
-    """Starting weights of the tasks, (K, D): every layer's own initialisation, drawn anew for each task."""
+    """Initial weights of the tasks, (K, D): every layer's own initialisation, drawn independently for each task."""
     rows = []
     with torch.random.fork_rng(devices=[]):
         for task in range(tasks):
@@ -134,7 +134,7 @@ def flatten(module: nn.Module) -> npt.NDArray[np.float32]:
 
 
 def load_flat(module: nn.Module, weights: npt.NDArray[np.floating]) -> None:
-    """Copy `weights` (D,) into the module's parameters, which stay where they are in memory."""
+    """Copy `weights` (D,) into the module's parameters in place."""
     parameters = list(module.parameters())
     if weights.shape != (sum(p.numel() for p in parameters),):
         raise ValueError(f"weights have shape {weights.shape}, but the module has {count_weights(module)} weights")
@@ -165,8 +165,8 @@ def build_cnn(model: schema.Model, sample_shape: Shape, classes: int) -> nn.Modu
         )
     channels, height, width = sample_shape
     first, second = model.channels
-    # Pooling before ReLU gives the same values, because the largest of rectified values is the
-    # rectified largest one, and leaves a quarter of the pixels to rectify.
+    # Pooling before ReLU gives the same values, because ReLU is monotone, and leaves a quarter of the
+    # pixels for ReLU.
     return nn.Sequential(
         nn.Conv2d(channels, first, 3, padding=1),
         nn.MaxPool2d(2),

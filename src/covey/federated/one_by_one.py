@@ -1,4 +1,4 @@
-"""The gradient strategy `one_by_one`: every sample's gradient is formed in full, right for any module, but slow."""
+"""The gradient strategy `one_by_one`: materialises every per-sample gradient; correct for any module, but slow."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from covey.federated.models import count_weights
 from covey.federated.per_sample import looped_gradients, mapped_gradients
 from covey.federated.strategies import Flags, Floats, GradientStrategy, Trial, close
 
-#: Elements of the per-sample gradients that are held at once.
+#: Elements of the per-sample gradients in memory at once.
 _ROW_ELEMENTS = 1 << 24
 
 
 class OneByOne(GradientStrategy):
-    """Suits every module: by `torch.func.vmap` where that agrees with single backward passes, else by these."""
+    """Supports every module: uses `torch.func.vmap` where it agrees with single backward passes, else the latter."""
 
     plain: ClassVar[bool] = True
 
     def __init__(self, module: nn.Module, trial: Trial) -> None:
         super().__init__(module)
         self.chunk = max(1, min(256, _ROW_ELEMENTS // count_weights(module)))
-        self.gradients = mapped_gradients if _maps(module, trial) else looped_gradients
+        self.gradients = mapped_gradients if _supports_vmap(module, trial) else looped_gradients
         self.rows = torch.empty(0)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -49,8 +49,8 @@ class OneByOne(GradientStrategy):
         return rows.view(-1, group, rows.shape[1]).mean(1), losses
 
 
-def _maps(module: nn.Module, trial: Trial) -> bool:
+def _supports_vmap(module: nn.Module, trial: Trial) -> bool:
     try:
         return close(mapped_gradients(module, trial.x, trial.y)[0], trial.truth)
-    except Exception:  # the module does something that cannot be mapped over samples
+    except Exception:  # the module uses an operation that vmap does not support
         return False

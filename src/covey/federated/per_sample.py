@@ -1,6 +1,6 @@
-"""Gradients of single samples by differentiating them one by one: right for any module, but slow.
+"""Per-sample gradients by one backward pass per sample: correct for any module, but slow.
 
-Every other gradient strategy is checked against these, and they replace it where it does not suit the module.
+The reference for every other gradient strategy, and the fallback where that does not support the module.
 """
 
 from __future__ import annotations

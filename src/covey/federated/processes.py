@@ -1,4 +1,4 @@
-"""Worker processes: each holds its own module and does one call at a time on shared arrays."""
+"""Worker processes: each has its own module and executes one call at a time on shared arrays."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pack(
     announcer: Announcer | None,
     gradients: str,
 ) -> npt.NDArray[np.uint8]:
-    """What every worker gets a copy of, as bytes: all that `UserCompute` takes but the arrays."""
+    """The pickled arguments of `UserCompute`, apart from the arrays, as bytes; every worker gets a copy."""
     try:
         return np.frombuffer(pickle.dumps((module, seed, noise, training, announcer, gradients)), np.uint8)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -47,12 +47,12 @@ def pack(
 
 
 class Workers:
-    """So many processes on the shared arrays behind `arrays`, which hold a `pack` under the name package."""
+    """`count` worker processes on the shared arrays of handle `arrays`, which include a `pack` named package."""
 
     def __init__(self, count: int, arrays: Handle) -> None:
         self._processes: list[SpawnProcess] = []
         self._connections: list[Connection] = []
-        self._greeted = False
+        self._started = False
         context = get_context("spawn")
         try:
             for _ in range(count):
@@ -68,19 +68,19 @@ class Workers:
             raise
 
     def run(self, calls: Sequence[Call], costs: Sequence[float], uploads: Handle | None = None) -> list[Any]:
-        """The results of `calls` in their order; the costliest are started first.
+        """The results of `calls` in their order; the most expensive are started first.
 
-        `uploads` is where calls of `train` write. An error of a call is raised here, and the workers
-        can go on; any other exception, such as Ctrl-C, ends them.
+        `uploads` is the array that `train` writes to. An exception in a call is raised here and the workers stay
+        usable; any other exception, such as Ctrl-C, ends them.
         """
         try:
-            if not self._greeted:
+            if not self._started:
                 for index in range(len(self._processes)):
                     error, _ = self._receive(index)
                     if error is not None:
                         raise error
-                self._greeted = True
-            results, errors = self._deal(calls, costs, uploads)
+                self._started = True
+            results, errors = self._dispatch(calls, costs, uploads)
         except BaseException:
             self.close()
             raise
@@ -90,11 +90,11 @@ class Workers:
 
     @property
     def alive(self) -> bool:
-        """Whether there are processes to work."""
+        """Whether there are running workers."""
         return bool(self._processes)
 
     def close(self) -> None:
-        """End all processes at once; there is nothing they could lose."""
+        """Terminate all processes at once; they hold no state worth saving."""
         for process in self._processes:
             process.terminate()
         for process, connection in zip(self._processes, self._connections, strict=True):
@@ -102,10 +102,10 @@ class Workers:
             connection.close()
         self._processes, self._connections = [], []
 
-    def _deal(
+    def _dispatch(
         self, calls: Sequence[Call], costs: Sequence[float], uploads: Handle | None
     ) -> tuple[list[Any], dict[int, Exception]]:
-        """The results, and the errors by number of the call; after an error no more calls are started."""
+        """The results, and the errors by index of the call; after an error no more calls are started."""
         results: list[Any] = [None] * len(calls)
         errors: dict[int, Exception] = {}
         left = [int(number) for number in np.argsort(costs, kind="stable")]
@@ -116,7 +116,7 @@ class Workers:
                 worker, number = idle.pop(), left.pop()
                 self._send(worker, (*calls[number], uploads))
                 busy[worker] = number
-            for worker in self._heard(busy):
+            for worker in self._ready(busy):
                 number = busy.pop(worker)
                 idle.append(worker)
                 error, results[number] = self._receive(worker)
@@ -125,8 +125,8 @@ class Workers:
                     left.clear()
         return results, errors
 
-    def _heard(self, workers: Iterable[int]) -> list[int]:
-        """Those of `workers` that have answered or ended; waits for the first."""
+    def _ready(self, workers: Iterable[int]) -> list[int]:
+        """Those of `workers` that have a result or have exited; blocks until there is one."""
         events: dict[Any, int] = {}
         for worker in workers:
             events[self._connections[worker]] = events[self._processes[worker].sentinel] = worker
@@ -136,26 +136,26 @@ class Workers:
         try:
             self._connections[worker].send(message)
         except OSError:
-            self._report_end(worker)
+            self._raise_exit(worker)
 
     def _receive(self, worker: int) -> tuple[Exception | None, Any]:
-        self._heard([worker])
+        self._ready([worker])
         try:
             if self._connections[worker].poll():
                 answer: tuple[Exception | None, Any] = self._connections[worker].recv()
                 return answer
         except (EOFError, OSError):
             pass
-        self._report_end(worker)
+        self._raise_exit(worker)
 
-    def _report_end(self, worker: int) -> NoReturn:
+    def _raise_exit(self, worker: int) -> NoReturn:
         process = self._processes[worker]
         process.join()
         code = process.exitcode or 0
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         advice = (
             "the machine may be out of memory: use fewer workers"
-            if self._greeted
+            if self._started
             else "a script that starts workers must do so under `if __name__ == '__main__':`"
         )
         raise CoveyError(f"worker process {worker} {how} while it was needed; {advice}, or use 1 worker") from None
@@ -163,7 +163,7 @@ class Workers:
 
 @contextlib.contextmanager
 def _interrupts_blocked() -> Iterator[None]:
-    """Processes started inside never see Ctrl-C: their parent does, and ends them."""
+    """Block SIGINT in processes started inside: their parent handles Ctrl-C and ends them."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -175,7 +175,7 @@ def _interrupts_blocked() -> Iterator[None]:
 
 
 def _serve(connection: Connection, handle: Handle) -> None:
-    """Answer calls until the parent is gone: with (None, result), or with (error, None)."""
+    """Worker loop: answer calls with (None, result) or (error, None) until the parent exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     tune_allocator()
@@ -199,17 +199,17 @@ def _serve(connection: Connection, handle: Handle) -> None:
                 answer = (_sendable(error), None)
             connection.send(answer)
     except (EOFError, OSError):
-        pass  # the parent is gone
+        pass  # the parent has exited
     except Exception as error:
         with contextlib.suppress(OSError):
             connection.send((_sendable(error), None))
     finally:
-        # Without the interpreter's own clean-up, which would complain about arrays still in use.
+        # Skips the interpreter's clean-up, which would warn about shared memory still in use.
         os._exit(0)
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error itself with its traceback as a note, or its text where it cannot be sent."""
+    """The error with its traceback as a note, or a RuntimeError with its text where it cannot be pickled."""
     text = "".join(traceback.format_exception(error))
     try:
         error = pickle.loads(pickle.dumps(error))

@@ -1,4 +1,4 @@
-"""Named arrays in shared memory, made by one process and seen by others without copying."""
+"""Named arrays in shared memory, created by one process and mapped by others without copying."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SYSTEM_FOLDER = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Handle:
-    """What another process needs to see the arrays: the block's name and each array's place in it."""
+    """Identifies the arrays to another process: the block's name and each array's offset in it."""
 
     name: str
     layout: Layout
 
 
 class SharedArrays:
-    """Arrays by name in one block of shared memory; the process that made it also removes it."""
+    """Arrays by name in one block of shared memory; the process that created the block also unlinks it."""
 
     def __init__(self, block: SharedMemory, layout: Layout, *, owner: bool) -> None:
         self._block = block
@@ -51,11 +51,11 @@ class SharedArrays:
 
     @classmethod
     def attach(cls, handle: Handle) -> SharedArrays:
-        """The arrays that another process made."""
+        """Map the arrays that another process created."""
         return cls(SharedMemory(handle.name), handle.layout, owner=False)
 
     def close(self) -> None:
-        """Let go of the arrays, which nobody may use any more, and remove the block if this process made it."""
+        """Unmap the arrays, which must not be used any more, and unlink the block if this process created it."""
         self.arrays.clear()
         if self._owner:
             self._owner = False
@@ -64,7 +64,7 @@ class SharedArrays:
 
 
 def _check_space(size: int) -> None:
-    # Writing beyond what is free ends the process without a message, so it is looked up before.
+    # Writing past the free space kills the process with SIGBUS and no message, so it is checked first.
     if _SYSTEM_FOLDER.is_dir():
         free = shutil.disk_usage(_SYSTEM_FOLDER).free
         if size > free:

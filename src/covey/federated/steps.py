@@ -1,4 +1,4 @@
-"""What one user computes in a round: scores of the tasks, its local step, its loss and accuracy."""
+"""Computations of one user in a round: task scores, local step, loss and accuracy."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from covey.federated.strategies import outputs_of
 Floats = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.float32]
 
-#: Elements of the samples that go through a forward pass at once.
+#: Elements of the samples per forward pass.
 _FORWARD_ELEMENTS = 1 << 19
-#: Weights that take a step at once.
-_PIECE = 1 << 14
+#: Weights updated per chunk, few enough to stay in cache.
+_CHUNK = 1 << 14
 
 
 @dataclass(frozen=True)
 class LocalUpdate:
-    """A user's new `weights` (D,), and what clipping met.
+    """A user's new `weights` (D,), and clipping statistics.
 
     `mean_norm` is over the samples with a finite gradient, before clipping; `clipped_fraction` is the
-    share of samples with a norm above the clipping norm; `rejected` counts the others.
+    share of samples with a norm above the clipping norm; `rejected` counts samples with a non-finite gradient.
     """
 
     weights: Weights
@@ -64,8 +64,8 @@ def group_scores(
 ) -> tuple[Floats, Floats]:
     """`task_scores` of n users at once, (n, K) each, from `x` (n, r, *shape) and `y` (n, r).
 
-    All users go through each model together, which pays for models so small that calling them costs
-    more than computing them.
+    All users go through each model as one batch, which is faster for models so small that call overhead
+    dominates.
     """
     losses, similarity = np.zeros((len(x), len(models))), np.zeros((len(x), len(models)))
     for k, (weights, movement) in enumerate(zip(models, movements, strict=True)):
@@ -91,13 +91,13 @@ def bounded_scores(
     slope_bound: float,
     size: int | None = None,
 ) -> Floats:
-    """Mean over one user's samples of a bounded score of each task, (K,): what `noisy_max` announces from.
+    """Mean over one user's samples of a bounded score of each task, (K,): the input of `noisy_max`.
 
-    A sample's score is similarity_weight x s - (1 - similarity_weight) x loss, with its loss cut to
-    [0, loss_bound] and s, how fast its loss falls along the model's last movement (divided by
-    slope_bound), cut to [-1, 1]. The sum is divided by `size`, the public number of samples, n when not
-    given. So one sample can move the mean by at most `covey.identification.noisy_max.score_width` / size. Losses and
-    slopes that are not finite count as the worst and as 0.
+    A sample's score is similarity_weight x s - (1 - similarity_weight) x loss, with its loss clipped to
+    [0, loss_bound] and s, the descent rate of its loss along the model's last movement (divided by
+    slope_bound), clipped to [-1, 1]. The sum is divided by `size`, the public number of samples, n by default.
+    So one sample changes the mean by at most `covey.identification.noisy_max.score_width` / size. Non-finite losses
+    count as loss_bound, non-finite slopes as 0.
     """
     means = np.zeros(len(models))
     length = max(32, _FORWARD_ELEMENTS // (2 * x[0].numel()))
@@ -133,14 +133,14 @@ def _losses_and_slopes(module: nn.Module, heading: Weights | None, x: Tensor, y:
 
 
 def evaluate(module: nn.Module, weights: Weights, x: Tensor, y: Tensor) -> tuple[float, int]:
-    """Loss, summed over the samples, and number of samples classified right."""
+    """Loss, summed over the samples, and number of correctly classified samples."""
     load_flat(module, weights)
     losses, right = sample_losses(module, x, y)
     return float(losses.sum()), int(right.sum())
 
 
 def sample_losses(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Cross-entropy loss of each sample, (n,), and whether it is classified right, (n,)."""
+    """Cross-entropy loss of each sample, (n,), and whether it is classified correctly, (n,)."""
     length = max(32, _FORWARD_ELEMENTS // x[0].numel())
     losses, right = [], []
     with torch.no_grad():
@@ -164,11 +164,11 @@ def noised_step(
     learning_rate: float,
     size: int | None = None,
 ) -> LocalUpdate:
-    """A user's step from `weights` (D,): clipped gradients and `noise` (D,) added up, times learning_rate / size.
+    """One step from `weights` (D,): minus learning_rate / size x (sum of clipped gradients + `noise` (D,)).
 
     Eqs. (5) and (6), with noise on the sum of the clipped gradients (errata E10, E12). `size` is the
-    public number of samples, n when not given: dividing by the number that is really there would show it
-    in the scale of the noise. Everything after the gradients is float64, and rounded once at the end.
+    public number of samples, n by default: dividing by the true number would reveal it in the scale of the
+    noise. Everything after the gradients is float64, rounded once at the end.
     """
     if len(x) == 0:
         raise ValueError("a local step needs at least one sample, but x is empty")
@@ -191,12 +191,12 @@ def noised_step(
 
 
 def _stepped(weights: Weights, total: Floats, scale: float) -> Weights:
-    """`weights` - `scale` x `total`, (D,), in float64 and then rounded; piece by piece, so that pieces stay cached."""
+    """`weights` - `scale` x `total`, (D,), in float64 and then rounded; in chunks that stay in cache."""
     stepped = np.empty(weights.shape, np.float32)
-    with np.errstate(over="ignore"):  # an overflow is seen and rejected where the upload arrives
-        for begin in range(0, len(weights), _PIECE):
-            piece = slice(begin, begin + _PIECE)
-            stepped[piece] = weights[piece] - scale * total[piece]
+    with np.errstate(over="ignore"):  # intake rejects an upload that overflowed
+        for begin in range(0, len(weights), _CHUNK):
+            chunk = slice(begin, begin + _CHUNK)
+            stepped[chunk] = weights[chunk] - scale * total[chunk]
     return stepped
 
 

@@ -1,9 +1,9 @@
-"""Gradient strategies: how the norms of single samples' gradients and weighted sums of these gradients are computed.
+"""Gradient strategies: algorithms for per-sample gradient norms and weighted sums of per-sample gradients.
 
 A gradient strategy is a part (`covey.parts.GRADIENT_STRATEGIES`, the key `compute.gradients`): a class or function that
 is called with a module and a `Trial` and returns a `GradientStrategy`, or raises `Unsupported` with the reason why it
-does not suit the module. `strategy_for` builds the one that `use_strategy` asked for, `auto` by default, and checks it
-against plain differentiation before anything relies on it.
+does not support the module. `strategy_for` builds the one that `use_strategy` selected, `auto` by default, and checks
+it against plain differentiation before it is used.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 T = TypeVar("T")
 
-#: What `auto` tries, the fastest first; the last suits every module.
+#: The candidates of `auto`, fastest first; the last supports every module.
 AUTOMATIC: Final = ("compiled", "hooks", "one_by_one")
-#: Relative difference up to which two ways of computing gradients are taken to agree.
+#: Relative tolerance when gradients of two strategies are compared.
 _AGREEMENT = 1e-2
 
 
-class Unsupported(Exception):  # noqa: N818 - a signal to take a slower strategy, not an error
-    """The strategy does not suit the module; the message says why, as the end of a sentence."""
+class Unsupported(Exception):  # noqa: N818 - a signal to fall back to a slower strategy, not an error
+    """The strategy does not support the module; the message gives the reason, as the end of a sentence."""
 
 
 class GradientStrategy(ABC):
-    """The gradients of one module's samples. Used in a `with` block, chunk by chunk: `run`, `add`; at last `finish`.
+    """Per-sample gradients of one module. Use in a `with` block: `run` and `add` for each chunk, then `finish`.
 
-    `chunk` is how many samples at once are best; it is read after the strategy has run once. A strategy may raise
-    `Unsupported` at any time, when the module does what it did not do in the trial.
+    `chunk` is the best number of samples per chunk; it is read after the first `run`. A strategy may raise
+    `Unsupported` at any time, when the module takes a code path that it did not take in the trial.
     """
 
     chunk: int
-    #: True for plain differentiation itself, which needs no comparison with it.
+    #: True for plain differentiation itself, which is the reference and needs no check.
     plain: ClassVar[bool] = False
 
     def __init__(self, module: nn.Module) -> None:
-        # Weak, because the strategy is remembered for as long as the module is used.
+        # Weak, because strategies are cached by module: a strong reference would keep the module alive.
         self._module = weakref.ref(module)
 
     @property
     def module(self) -> nn.Module:
-        """The module, which its user keeps alive."""
+        """The module, which the caller keeps alive."""
         module = self._module()
         assert module is not None
         return module
@@ -63,10 +63,10 @@ class GradientStrategy(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(  # noqa: B027 - some hold nothing
+    def __exit__(  # noqa: B027 - some hold no state
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
     ) -> None:
-        """Release what the last chunk left behind."""
+        """Release the state of the last chunk."""
 
     @abstractmethod
     def run(self, x: Tensor, y: Tensor) -> tuple[Floats, Tensor]:
@@ -81,17 +81,17 @@ class GradientStrategy(ABC):
 
     @abstractmethod
     def group_rows(self, x: Tensor, y: Tensor, group: int) -> tuple[Tensor, Tensor]:
-        """Gradients of the mean loss of every `group` samples in a row, (n / group, D), and losses (n,)."""
+        """Gradients of the mean loss of every `group` consecutive samples, (n / group, D), and losses (n,)."""
 
     def outputs(self, x: Tensor) -> Tensor:
-        """What the module returns for samples `x`, when no gradients are wanted."""
+        """The module's outputs for samples `x`, without gradients."""
         outputs: Tensor = self.module(x)
         return outputs
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Three finite samples `x` (3, *shape) of classes `y` (3,), and their gradients `truth` (3, D), one at a time."""
+    """Three finite samples `x` (3, *shape) of classes `y` (3,), and their reference gradients `truth` (3, D)."""
 
     x: Tensor
     y: Tensor
@@ -100,15 +100,15 @@ class Trial:
     @classmethod
     def of(cls, module: nn.Module, x: Tensor, y: Tensor) -> Self:
         """The trial of a module on its first samples."""
-        # Three samples that differ, even if there is only one, and are finite.
+        # Three distinct finite samples, even if only one is given.
         some_x, some_y = x[:3].nan_to_num(0.0, 0.0, 0.0), y[:3]
         some_x, some_y = torch.cat([some_x, some_x / 2, some_x / 4])[:3], some_y.repeat(3)[:3]
-        # One at a time: a module that mixes samples cannot agree with this.
+        # One at a time: a module that mixes samples fails the comparison with this.
         return cls(some_x, some_y, looped_gradients(module, some_x, some_y)[0])
 
     @property
     def conclusive(self) -> bool:
-        """False where all gradients are 0 or one is not finite, so that nothing was compared."""
+        """False where all gradients are 0 or one is not finite, which makes the check vacuous."""
         return bool(torch.isfinite(self.truth).all() and self.truth.any())
 
     def check(self, strategy: GradientStrategy) -> GradientStrategy:
@@ -128,13 +128,13 @@ class Trial:
 
 
 def close(found: Tensor, truth: Tensor) -> bool:
-    """Whether two tensors agree as far as two ways of computing gradients do; NaN counts as agreement."""
+    """Whether two tensors agree within the tolerance for gradients; NaN counts as agreement."""
     difference = torch.linalg.vector_norm(found.double() - truth.double())
     return not difference > _AGREEMENT * torch.linalg.vector_norm(truth.double())
 
 
 def auto(module: nn.Module, trial: Trial) -> GradientStrategy:
-    """The first strategy of `AUTOMATIC` that suits the module and agrees with plain differentiation."""
+    """The first strategy of `AUTOMATIC` that supports the module and agrees with plain differentiation."""
     for name in AUTOMATIC[:-1]:
         try:
             return trial.check(_built(name, module, trial))
@@ -145,7 +145,7 @@ def auto(module: nn.Module, trial: Trial) -> GradientStrategy:
 
 @dataclass
 class _Choice:
-    """The strategy that a module's user asked for, and the one in use for samples and parameters like `key`."""
+    """The name of the selected strategy, and the cached strategy for samples and parameters of this `key`."""
 
     name: str = "auto"
     key: tuple[object, ...] = ()
@@ -156,7 +156,7 @@ _choices: weakref.WeakKeyDictionary[nn.Module, _Choice] = weakref.WeakKeyDiction
 
 
 def use_strategy(module: nn.Module, name: str) -> None:
-    """Compute the module's gradients by this strategy from now on: a registered name or `module:attribute`.
+    """Select the gradient strategy of a module from now on: a registered name or `module:attribute`.
 
     Holds for this object in this process: a copy of the module, or the same module in another process, starts with
     `auto` again.
@@ -168,9 +168,9 @@ def use_strategy(module: nn.Module, name: str) -> None:
 
 
 def strategy_for(module: nn.Module, x: Tensor, y: Tensor) -> GradientStrategy:
-    """The strategy for the module and samples like `x`, remembered until its parameters are replaced.
+    """The strategy for the module and samples like `x`, cached until its parameters are replaced.
 
-    Raises a `ScenarioError` where a strategy that was asked for by name does not suit the module.
+    Raises a `ScenarioError` where a strategy that was selected by name does not support the module.
     """
     choice, key = _choices.setdefault(module, _Choice()), _key(module, x)
     if choice.strategy is not None and choice.key == key:
@@ -186,10 +186,10 @@ def strategy_for(module: nn.Module, x: Tensor, y: Tensor) -> GradientStrategy:
 
 
 def with_strategy(module: nn.Module, x: Tensor, y: Tensor, compute: Callable[[GradientStrategy], T]) -> T:
-    """What `compute` makes of the module's strategy.
+    """The result of `compute(strategy)` with the module's strategy.
 
-    `compute` starts anew with the slowest strategy, which then stays, when `auto` chose one that turns out not to
-    follow the module: it took another path than in the trial.
+    When `auto` chose a strategy that then raises `Unsupported`, because the module takes another code path than in the
+    trial, `compute` is restarted with the slowest strategy, which stays selected.
     """
     try:
         return compute(strategy_for(module, x, y))
@@ -202,7 +202,7 @@ def with_strategy(module: nn.Module, x: Tensor, y: Tensor, compute: Callable[[Gr
 
 
 def outputs_of(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """What the module returns for samples `x` of classes `y`, without gradients, as fast as its strategy can."""
+    """The module's outputs for samples `x` of classes `y`, without gradients, by its strategy."""
     return with_strategy(module, x, y, lambda strategy: strategy.outputs(x))
 
 
@@ -222,6 +222,6 @@ def _built(name: str, module: nn.Module, trial: Trial) -> GradientStrategy:
 
 def _refusal(name: str, module: nn.Module, reason: Unsupported) -> ScenarioError:
     return ScenarioError(
-        f"{GRADIENT_STRATEGIES.key} is '{name}', which does not suit the module ({type(module).__name__}):"
+        f"{GRADIENT_STRATEGIES.key} is '{name}', which does not support the module ({type(module).__name__}):"
         f" {reason}; use 'auto'"
     )

@@ -1,4 +1,4 @@
-"""Threads and memory of a process that computes."""
+"""Thread count and allocator settings of a compute process."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _M_MMAP_MAX = -4
 
 @contextlib.contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute with one thread inside, and with as many as before afterwards.
+    """Context in which PyTorch uses one thread; the previous thread count is restored on exit.
 
-    The order in which threads add numbers shows in the last bits; one thread always has the same.
+    With several threads the order of summation varies, and the last bits with it; with one it is fixed.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -28,10 +28,10 @@ def one_thread() -> Iterator[None]:
 
 
 def tune_allocator() -> bool:
-    """Keep freed memory in this process instead of returning it to the system; whether that was possible.
+    """Keep freed memory in this process instead of returning it to the system; returns whether that worked.
 
-    Large temporary arrays then stop costing a page fault for every 4 kB each time they are made. It
-    lasts as long as the process, and only glibc has it.
+    Large temporary arrays then no longer cost a page fault per 4 kB each time they are allocated. The setting
+    holds for the life of the process and exists in glibc only.
     """
     if platform.libc_ver()[0] != "glibc":
         return False

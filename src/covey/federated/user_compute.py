@@ -1,7 +1,7 @@
-"""The work of users, on arrays that may be shared with other processes.
+"""Local computation of users, on arrays that may be shared with other processes.
 
-Every result depends on the arrays, the user, the round and the seed alone, never on which process
-computes it or when.
+Every result is a function of the arrays, the user, the round and the seed alone, whichever process
+computes it and when.
 """
 
 from __future__ import annotations
@@ -36,27 +36,26 @@ class NoiseFunction(Protocol):
 
 
 class Announcer(Protocol):
-    """What users say about their task; see `covey.identification.Announcement`."""
+    """Computes users' announcements of their task; see `covey.identification.Announcement`."""
 
     @property
     def together(self) -> bool:
-        """Whether users of equal size can be computed at once."""
+        """Whether users with equally many samples can be computed as one batch."""
 
     @property
     def batch(self) -> int:
         """Samples on which a user compares the models; 0 for all."""
 
     def tell(self, compute: UserCompute, users: list[int], round: int, together: int) -> npt.NDArray[Any]:
-        """What these users say, (n,) or (n, m)."""
+        """The announcements of these users, (n,) or (n, m)."""
 
 
 class UserCompute:
-    """A module and all that its users' work needs.
+    """A module, and the data and settings for its users' local computation.
 
     `arrays` holds x, y, offsets, test_x, test_y, test_offsets as in `covey.data.types.UserData`, models
-    and movements (K, D), and base (D,). `uploads` (n, D) takes the results of `train`. `chunk` samples
-    are treated at once where gradients are needed. `training` is what `train` does, `announcer` what `tell` does,
-    `gradients` the name of the gradient strategy.
+    and movements (K, D), and base (D,). `train` writes to `uploads` (n, D). `chunk` is the number of samples per
+    gradient computation. `train` runs `training`, `tell` runs `announcer`; `gradients` names the gradient strategy.
     """
 
     def __init__(
@@ -77,11 +76,11 @@ class UserCompute:
         self.models, self.movements, self.base = arrays["models"], arrays["movements"], arrays["base"]
         self.uploads: npt.NDArray[np.float32] = np.empty((0, self.models.shape[1]), np.float32)
         self.hold(arrays)
-        # How gradients are computed is settled here, on the same samples and weights in every process.
+        # Selects the gradient strategy, on the same samples and weights in every process.
         self.chunk = chunk_length(module, self._halves[0][0][:3].clone(), self._halves[0][1][:3])
 
     def hold(self, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Compute with these samples from now on."""
+        """Replace the samples."""
         self._halves = [
             (_tensor(arrays[f"{half}x"]), _tensor(arrays[f"{half}y"]), arrays[f"{half}offsets"])
             for half in ("", "test_")
@@ -90,7 +89,7 @@ class UserCompute:
     def score(
         self, users: Sequence[int], round: int, batch: int, gradients: bool, together: int
     ) -> tuple[Floats, Floats]:
-        """Losses and similarity of `users`, (n, K) each; up to `together` neighbours of equal size at once."""
+        """Losses and similarity of `users`, (n, K) each; up to `together` consecutive users of equal size per batch."""
         losses, similarity = [], []
         picked = [self.batch_of(user, round, batch, "identify_batch") for user in users]
         for _, run in groupby(picked, key=lambda pair: len(pair[1])):
@@ -108,9 +107,9 @@ class UserCompute:
         return np.concatenate(losses), np.concatenate(similarity)
 
     def tell(self, users: Sequence[int], round: int, together: int) -> npt.NDArray[Any]:
-        """What `users` announce about their task, (n,) or (n, m): all else stays here, as on a device."""
+        """Announcements of `users` about their task, (n,) or (n, m); nothing else leaves, as on a device."""
         if self.announcer is None:
-            raise ValueError("these users have no rule to find their task by")
+            raise ValueError("there is no announcer, so these users cannot announce a task")
         return self.announcer.tell(self, list(users), round, together)
 
     def train(
@@ -126,7 +125,7 @@ class UserCompute:
         purpose: str,
         size: int,
     ) -> tuple[float, float, int]:
-        """Write a user's new weights to `uploads[row]`; its mean norm, clipped fraction and rejected samples.
+        """Write a user's new weights to `uploads[row]`; returns mean norm, clipped fraction and rejected samples.
 
         The user starts from the model of `task`, or from `base` when that is -1, and divides by its public `size`.
         """
@@ -147,7 +146,7 @@ class UserCompute:
         return update.mean_norm, update.clipped_fraction, update.rejected
 
     def evaluate(self, users: Sequence[int], tasks: Sequence[int]) -> tuple[Floats, Ints, Floats, Ints]:
-        """Training and test loss sums and numbers of right answers of `users` on their `tasks`, (n,) each."""
+        """Training and test loss sums and correct predictions of `users` on their `tasks`, (n,) each."""
         loss, right = np.zeros((2, len(users))), np.zeros((2, len(users)), np.int64)
         for task in sorted(set(tasks)):
             members = [i for i, k in enumerate(tasks) if k == task]
@@ -165,12 +164,12 @@ class UserCompute:
         return self._batches(user, round, batch, purpose)()
 
     def _batches(self, user: int, round: int, batch: int, purpose: str) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Draws one batch after the other."""
+        """A function that draws the next batch of a user."""
         all_x, all_y, offsets = self._halves[0]
         rows = slice(int(offsets[user]), int(offsets[user + 1]))
         x, y = all_x[rows], all_y[rows]
         if not 0 < batch < len(y):
-            # Copied, because the last bits of a product may depend on where in memory it starts.
+            # Copied, because the last bits of a product may depend on memory alignment.
             return lambda: (x.clone(), y.clone())
         rng = generator(self.seed, purpose, user=user, round=round)
 
@@ -182,7 +181,7 @@ class UserCompute:
 
 
 def _tensor(array: npt.NDArray[Any]) -> Tensor:
-    """A tensor on the same memory, which is only read, so that it need not be writable."""
+    """A tensor that shares the array's memory; it is only read, so the array may be read-only."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         return torch.from_numpy(array)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-#: All figures in the order in which they are shown; `plans.FIGURES` says what each needs, and takes seconds to import.
+#: All figures in display order; `plans.FIGURES`, which defines their cells, takes seconds to import.
 FIGURE_NAMES: Final = (
     "2", "3", "4", "5", "6", "7", "8", "9", "10", "optimum", "transfer", "privacy", "noise", "bound",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A cell: one piece of an experiment, which a store keeps and which is not computed again."""
+"""A cell: one job of an experiment, whose result is cached in a store."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def scenario_of(source: str, overrides: tuple[str, ...]) -> Scenario:
 
 @dataclass(frozen=True)
 class Cell(ABC):
-    """What to compute. Two cells with the same content are the same, whatever figure asks for them.
+    """A job to compute. Cells with equal content are the same job, whichever figures use them.
 
     scenario: a preset; overrides: `key=value`, as on the command line; seed: of the run, training or layout.
     """
@@ -48,33 +48,33 @@ class Cell(ABC):
 
     @property
     def on_surrogate(self) -> bool:
-        """Whether the surrogate of the scenario stands in for learning."""
+        """Whether learning is replaced by the surrogate of the scenario."""
         return False
 
     @abstractmethod
     def compute(self, folder: Path) -> Values:
-        """Do the work; `folder` holds policies of other cells and takes one's own."""
+        """Compute the result; policies are read from and written to `folder`."""
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """A few words for progress bars and file names."""
+        """Short label for progress bars and file names."""
 
     @property
     def content(self) -> dict[str, Any]:
-        """Everything that the result depends on, apart from versions."""
+        """Everything the result depends on, apart from versions."""
         return _content(self)
 
     @property
     def key(self) -> str:
-        """Under which a store finds the result."""
+        """The key of the result in a store."""
         return _key(self)
 
     def _own(self) -> list[Any]:
         return [getattr(self, name) for name in _own_fields(type(self))]
 
 
-# Plans make the same cells again and again, so what is known about a cell is remembered by its fields.
+# Plans create the same cells many times, so derived values are memoised by the fields of a cell.
 @cache
 def _content(cell: Cell) -> dict[str, Any]:
     own = {name: _plain(getattr(cell, name)) for name in _own_fields(type(cell))}
@@ -107,13 +107,13 @@ def _plain(value: Any) -> Any:
 
 
 def policy_name(cell: Cell) -> str:
-    """Where the policy of a training cell is kept, relative to the folder of its store."""
+    """Path of the policy of a training cell, relative to the folder of its store."""
     words = re.sub(r"[^\w.-]+", "-", cell.label)
     return f"policies/{cell.kind}-{words}-{cell.key}.safetensors"
 
 
 def policy_file(folder: Path, cell: Cell) -> Path:
-    """The same in a folder."""
+    """Path of the policy of a training cell in a folder."""
     return folder / policy_name(cell)
 
 

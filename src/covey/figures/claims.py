@@ -1,4 +1,4 @@
-"""The paper's claims, our estimates beside them, and the rule that makes a verdict of both."""
+"""The paper's claims, our estimates, and the verdict rules."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Verdict = Literal["reproduced", "direction only", "not reproduced", "not testabl
 #: Differences smaller than this, in the unit of the claim, count as none.
 SAME = 5.0
 
-#: What the verdict on a claim of our own is called: there is no number of others to reproduce.
+#: Verdicts on our own claims: there is no published number to reproduce.
 OWN: dict[Verdict, str] = {
     "reproduced": "holds",
     "direction only": "holds",
@@ -20,7 +20,7 @@ OWN: dict[Verdict, str] = {
     "not testable": "not decided",
 }
 
-#: How a verdict is reached, for the results page.
+#: The verdict rules, for the results page.
 RULES = (
     "A claim with a number is *reproduced* if our whole 95 % interval is on the claimed side of zero and reaches the"
     " number, *direction only* if it is on that side but stays short of the number, *not testable* if it holds both"
@@ -35,8 +35,8 @@ RULES = (
 class Claim:
     """One claim.
 
-    figure: of the paper; claim: in our words; paper: its number with unit, for people; quantity: what `estimate` is;
-    unit: of the estimate; reason: what our data say about it, with numbers; setting: data and size of the experiment;
+    figure: of the paper; claim: in our words; paper: its number with unit, as text; quantity: what `estimate` measures;
+    unit: of the estimate; reason: evidence from our data, with numbers; setting: data and size of the experiment;
     level: whether the estimate is a level, which needs no sign, instead of a difference.
     """
 
@@ -53,16 +53,16 @@ class Claim:
 
     @property
     def here(self) -> str:
-        """The estimate as people write it."""
+        """The estimate as text."""
         return words(self.estimate, self.unit, signed=not self.level)
 
     @property
     def said(self) -> str:
-        """The verdict as it is called: a claim of our own holds or does not."""
+        """The verdict as text; our own claims hold or do not hold."""
         return self.verdict if self.figure.isdigit() else OWN[self.verdict]
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """A JSON-serialisable dictionary."""
         values = {key: value for key, value in vars(self).items() if key != "estimate"}
         return values | {"estimate": None if self.estimate is None else self.estimate.to_dict()}
 
@@ -88,7 +88,7 @@ def judge_side(estimate: Estimate | None, side: int, margin: float = SAME) -> Ve
 
 
 def _towards(estimate: Estimate, side: float) -> tuple[float, float]:
-    """The interval, counted in the claimed direction."""
+    """The interval, with its sign flipped if the claimed direction is negative."""
     return (estimate.low, estimate.high) if side > 0 else (-estimate.high, -estimate.low)
 
 
@@ -104,7 +104,7 @@ def judge_equal(estimate: Estimate | None, margin: float = SAME) -> Verdict:
 
 
 def words(estimate: Estimate | None, unit: str, digits: int = 1, *, signed: bool = True) -> str:
-    """An estimate as people write it: +3.4 ± 1.3 %, n = 10."""
+    """An estimate as text: +3.4 ± 1.3 %, n = 10."""
     if estimate is None:
         return "no data"
     value = f"{estimate.value:{'+' if signed else ''},.{digits}f}"

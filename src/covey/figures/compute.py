@@ -1,4 +1,4 @@
-"""Computing cells: over processes, in order of importance, each once, resumed where it stopped."""
+"""Compute missing cells in a process pool, by priority, each once; interrupted plans resume."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from covey.errors import CoveyError
 from covey.figures.cells import Cell, policy_file, policy_name
 from covey.jobs import Store, Values, open_pool, results
 
-#: The cells that are wanted, most important first, as far as they are known from what is finished.
+#: The requested cells by priority, as far as they are known from finished cells.
 Plan = Callable[[Store], list[Cell]]
-#: The values of a cell, its processor seconds, and its policy if it makes one.
+#: The values of a cell, its CPU seconds, and its policy if it trains one.
 Finished = tuple[Values, float, bytes | None]
-#: Told what has been finished, how many are, and how many are known of.
+#: Progress callback: labels of the running cells, number finished, number known.
 Progress = Callable[[str, int, int], None]
 
 
 def finish(
     plan: Plan, store: Store, processes: int, on_progress: Progress = lambda *_: None, ray: str | None = None
 ) -> None:
-    """Compute all cells of a plan that are missing, in processes of this machine or on a Ray cluster.
+    """Compute the missing cells of a plan, in worker processes of this machine or on a Ray cluster.
 
-    The plan is asked again after every cell, because some cells, such as trainings with tuned settings, are
-    known only when others are finished. Every process works with one thread on one cell at a time, so that results
-    do not depend on the number of processes, nor on where they are.
+    The plan is evaluated again after every cell, because some cells, such as trainings with tuned settings, are
+    known only once others are finished. Each worker computes one cell at a time in a single thread, so that
+    results depend neither on the number of workers nor on their machine.
     """
     busy: dict[str, Cell] = {}
 
@@ -48,7 +48,7 @@ def finish(
 
 
 def _with_needs(cells: Iterable[Cell]) -> list[Cell]:
-    """The cells and, before each, those it needs; each once."""
+    """The cells in dependency order, without duplicates."""
     found: dict[str, Cell] = {}
     for cell in cells:
         for one in (*cell.needs, cell):
@@ -57,7 +57,7 @@ def _with_needs(cells: Iterable[Cell]) -> list[Cell]:
 
 
 def _finished(cell: Cell, wanted: list[Cell], store: Store) -> bool:
-    """Whether there is nothing to do: a policy must be there only as long as somebody still needs it."""
+    """Whether nothing is left to do; a policy file is required only while unfinished cells depend on it."""
     if not store.has(cell):
         return False
     if cell.kind != "training" or _policy_there(cell, store):
@@ -66,18 +66,18 @@ def _finished(cell: Cell, wanted: list[Cell], store: Store) -> bool:
 
 
 def _policy_there(cell: Cell, store: Store) -> bool:
-    """Whether a training is finished and its policy is there as it was written."""
+    """Whether a training is finished and its policy file is intact."""
     record = store.find(cell)
     return record is not None and bool(record.files) and store.intact(cell)
 
 
 def _policies(cell: Cell, folder: Path) -> dict[str, bytes]:
-    """The policies that a cell needs, by the key of their training."""
+    """The policies a cell depends on, by the key of their training."""
     return {need.key: policy_file(folder, need).read_bytes() for need in cell.needs}
 
 
 def _compute(cell: Cell, key: str, policies: dict[str, bytes]) -> Finished:
-    """What a cell leaves, computed in a folder of its own."""
+    """The result of a cell, computed in a temporary folder."""
     if cell.key != key:
         raise CoveyError(
             f"'{cell.label}' is another experiment on the machine that should compute it: its calibrations or versions"

@@ -1,4 +1,4 @@
-"""What words such as "convergence" mean in numbers, where the paper leaves it open (errata E44, E45)."""
+"""Definitions of terms such as "convergence" that the paper leaves open (errata E44, E45)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ Floats = NDArray[np.float64]
 
 #: Epochs over which a reward curve is averaged.
 WINDOW = 10
-#: Share of a curve's own span within which it has arrived.
+#: Tolerance of convergence, as a fraction of the curve's range.
 ARRIVED = 0.05
 
 
 def smoothed(values: Floats, window: int = WINDOW) -> Floats:
-    """(n,) mean of the last `window` values at every place, of fewer at the beginning."""
+    """(n,) trailing moving average over `window` values, over fewer at the beginning."""
     total = np.cumsum(np.concatenate([[0.0], values]))
     stop = np.arange(1, len(values) + 1)
     start = np.maximum(stop - window, 0)
@@ -26,7 +26,7 @@ def smoothed(values: Floats, window: int = WINDOW) -> Floats:
 
 
 def convergence_epoch(rewards: Floats) -> int:
-    """The first epoch, from 1, from which on the smoothed reward stays within 5 % of its span around its last value."""
+    """First epoch, from 1, after which the smoothed reward stays within 5 % of its range around its last value."""
     curve = smoothed(rewards)
     away = np.abs(curve - curve[-1]) > ARRIVED * np.ptp(curve)
     return int(np.flatnonzero(away)[-1]) + 2 if away.any() else 1
@@ -38,9 +38,9 @@ def final_reward(rewards: Floats) -> float:
 
 
 def change(ours: Iterable[float], theirs: Iterable[float]) -> Estimate | None:
-    """Ours minus theirs in per cent of the mean size of theirs, paired; None without pairs.
+    """Ours minus theirs in per cent of the absolute mean of theirs, paired; None without pairs.
 
-    Of nothing, only nothing is a share: None unless ours is nothing too.
+    If the mean of theirs is 0: None, or 0 if all of ours are 0 too.
     """
     first, second = np.array(list(ours), dtype=np.float64), np.array(list(theirs), dtype=np.float64)
     size = abs(float(second.mean())) if len(second) else 0.0
@@ -56,7 +56,7 @@ def difference(ours: Iterable[float], theirs: Iterable[float], scale: float = 1.
 
 
 def variance_change(ours: Floats, theirs: Floats, resamples: int = 2000) -> Estimate | None:
-    """By how many per cent the variance over seeds is lower in ours than in theirs (negative: lower); bootstrap.
+    """Relative change of the variance over seeds, ours against theirs, in per cent; bootstrap interval.
 
     ours, theirs: (n,) one value per seed; the seeds are resampled together.
     """

@@ -1,4 +1,4 @@
-"""What the pictures share: curves with every seed visible, points with every seed visible, one look."""
+"""Plot helpers shared by the figures: curves and points that show every seed, in one style."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from covey.report.palette import MARKERS, MUTED, OKABE_ITO
 
 Floats = NDArray[np.float64]
 
-#: A method has the same colour, marker and name in every picture.
+#: Colour, marker and name of each method, the same in all figures.
 LOOKS: dict[str, tuple[str, str, str]] = {
     "dpvd": (OKABE_ITO[0], "o", "DPVD"),
     "iql": (OKABE_ITO[4], "s", "IQL"),
@@ -39,7 +39,7 @@ LOOKS: dict[str, tuple[str, str, str]] = {
 
 
 def look(name: str, index: int = 0) -> tuple[str, str, str]:
-    """Colour, marker and name of a method; others take theirs by `index`."""
+    """Colour, marker and name of a method; unknown methods are styled by `index`."""
     plain = (OKABE_ITO[index % len(OKABE_ITO)], MARKERS[index % len(MARKERS)], name.replace("_", " "))
     return LOOKS.get(name, plain)
 
@@ -49,7 +49,7 @@ def curves(
 ) -> None:
     """Mean over seeds with its 95 % band, and every seed as a faint line; values: (seeds, len(x)).
 
-    log: for logarithmic axes, where mean and band are those of the logarithms.
+    log: for logarithmic axes; mean and band are computed on logarithms.
     """
     colour, marker, label = look(name)
     found = [mean_interval(np.log(at) if log else at) for at in values.T]
@@ -65,7 +65,7 @@ def curves(
 
 
 def keep_to(axes: Axes, values: Sequence[Floats]) -> None:
-    """Limit a logarithmic axis to the values of the seeds; wider bands are cut."""
+    """Limit a logarithmic axis to the values of the seeds; wider bands are clipped."""
     shown = [part[part > 0] for part in values if (part > 0).any()]
     if shown:
         axes.set_ylim(0.93 * min(float(part.min()) for part in shown), 1.07 * max(float(part.max()) for part in shown))
@@ -84,20 +84,20 @@ def points(axes: Axes, x: float, values: Floats, name: str, *, label: bool = Tru
 
 
 def legend(axes: Axes, **options: Any) -> None:
-    """A legend, if there is anything to name."""
+    """A legend, if there are labels."""
     if axes.get_legend_handles_labels()[0]:
         axes.legend(**options)
 
 
 def legend_above(figure: Figure, axes: Axes) -> None:
-    """A legend of one axes above all of them, where it covers nothing."""
+    """A legend of one axes above all axes, outside the plots."""
     handles, labels = axes.get_legend_handles_labels()
     if handles:
         figure.legend(handles, labels, loc="outside upper right", ncols=len(labels))
 
 
 def sign(figure: Figure, text: str) -> None:
-    """Write where a picture comes from into its lower right corner."""
+    """Write the origin of a figure into its lower right corner."""
     note = figure.text(0.995, 0.006, text, ha="right", va="bottom", fontsize=8.0, color=MUTED, parse_math=False)
     note.set_in_layout(False)
 

@@ -1,4 +1,4 @@
-"""The kinds of cells: trainings, real runs, plays on the surrogate, allocations, optima, bounds, partitions."""
+"""The kinds of cells: trainings, real runs, surrogate episodes, allocations, optima, bounds, partitions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _RUN_COLUMNS = (
 
 @dataclass(frozen=True)
 class Training(Cell):
-    """A policy trained; `settings` are pairs of `LearnerSettings`, on top of the paper's loop if `literal`."""
+    """Trains a policy; `settings` are pairs of `LearnerSettings`, on top of the paper's loop if `literal`."""
 
     settings: tuple[tuple[str, Any], ...] = ()
     literal: bool = False
@@ -51,17 +51,17 @@ class Training(Cell):
 
     @property
     def on_surrogate(self) -> bool:
-        """Whether the surrogate stands in for learning while training."""
+        """Whether the policy is trained on the surrogate."""
         return self.learning == "surrogate"
 
     @property
     def learner(self) -> LearnerSettings:
-        """All settings."""
+        """The complete settings."""
         return LearnerSettings.model_validate((LITERAL if self.literal else {}) | dict(self.settings))
 
     @property
     def label(self) -> str:
-        """A few words for progress bars and file names."""
+        """Short label for progress bars and file names."""
         given = dict(self.settings)
         words = [
             self.scenario,
@@ -72,7 +72,7 @@ class Training(Cell):
         return " ".join(word for word in (*words, self.learning, f"seed {self.seed}") if word)
 
     def compute(self, folder: Path) -> Values:
-        """Do the work."""
+        """Compute the result."""
         trainer = Trainer(self.loaded, self.learner, seed=self.seed, learning=self.learning)
         while not trainer.done:
             trainer.run_epoch()
@@ -85,7 +85,7 @@ class Training(Cell):
 
 @dataclass(frozen=True)
 class RealRun(Cell):
-    """A run on real rounds, under a reference policy or one that was trained."""
+    """A run on real rounds under a reference or trained policy."""
 
     policy: str | Training = "greedy"
     way: Way = "alone"
@@ -93,11 +93,11 @@ class RealRun(Cell):
 
     @property
     def label(self) -> str:
-        """A few words for progress bars and file names."""
+        """Short label for progress bars and file names."""
         return f"{self.scenario} {_policy_label(self.policy)} seed {self.seed}"
 
     def compute(self, folder: Path) -> Values:
-        """Do the work."""
+        """Compute the result."""
         history = simulate(self.loaded, _policy(self, folder), seed=self.seed)
         columns = {name: _listed(history.column(name)) for name in _RUN_COLUMNS}
         std, served = history.user_column("noise_std"), history.user_column("station") >= 0
@@ -108,7 +108,7 @@ class RealRun(Cell):
 
 @dataclass(frozen=True)
 class Played(Cell):
-    """A policy on several held-out layouts of the surrogate; the first layout is `seed`."""
+    """Episodes of a policy on held-out layouts of the surrogate; the first layout is `seed`."""
 
     policy: str | Training = "greedy"
     way: Way = "alone"
@@ -118,11 +118,11 @@ class Played(Cell):
 
     @property
     def label(self) -> str:
-        """A few words for progress bars and file names."""
+        """Short label for progress bars and file names."""
         return f"{self.scenario} {_policy_label(self.policy)} {self.way} from {self.seed}"
 
     def compute(self, folder: Path) -> Values:
-        """Do the work."""
+        """Compute the result."""
         seeds = range(self.seed, self.seed + self.layouts)
         result = compare(self.loaded, {"it": _policy(self, folder)}, seeds, together=16).results[0]
         names = ("reward", "without_penalty", "violators", "served", "final_loss")
@@ -133,7 +133,7 @@ class Played(Cell):
 class Allocated(Cell):
     """Sequential allocation and block coordinate descent on the same selections of an episode, timed side by side.
 
-    policy: who selects; repeats: timings of each, of which the fastest counts.
+    policy: selects the users; repeats: timings of each method, of which the fastest counts.
     """
 
     policy: str = "greedy"
@@ -143,11 +143,11 @@ class Allocated(Cell):
 
     @property
     def label(self) -> str:
-        """A few words for progress bars and file names."""
+        """Short label for progress bars and file names."""
         return f"{self.scenario} {self.policy} seed {self.seed}"
 
     def compute(self, folder: Path) -> Values:
-        """Do the work."""
+        """Compute the result."""
         scenario, chooser = self.loaded, get_policy(self.policy)
         rounds = vector_env(scenario, 1)
         seen = rounds.reset([self.seed])
@@ -190,7 +190,7 @@ class Allocated(Cell):
 class Optimum(Cell):
     """A policy's choices against the best of all joint choices in the same states; for small networks.
 
-    A choice is worth the round's reward with its loss counted for all rounds left.
+    The value of a choice is the round's reward, with its loss counted for all remaining rounds.
     """
 
     policy: str | Training = "greedy"
@@ -200,11 +200,11 @@ class Optimum(Cell):
 
     @property
     def label(self) -> str:
-        """A few words for progress bars and file names."""
+        """Short label for progress bars and file names."""
         return f"{self.scenario} {_policy_label(self.policy)} {self.way} seed {self.seed}"
 
     def compute(self, folder: Path) -> Values:
-        """Do the work."""
+        """Compute the result."""
         scenario = self.loaded
         choices = _all_choices(scenario.network.stations, scenario.network.users, scenario.network.blocks)
         rounds = vector_env(scenario, len(choices))
@@ -234,35 +234,35 @@ class Optimum(Cell):
 
 @dataclass(frozen=True)
 class Bounded(Cell):
-    """A real run with the corrected bound beside it."""
+    """A real run compared with the corrected bound."""
 
     policy: str = "greedy"
     kind: ClassVar[str] = "bounded"
 
     @property
     def label(self) -> str:
-        """A few words for progress bars and file names."""
+        """Short label for progress bars and file names."""
         return f"{self.scenario} {self.policy} seed {self.seed}"
 
     def compute(self, folder: Path) -> Values:
-        """Do the work."""
+        """Compute the result."""
         with Simulation(self.loaded, self.policy, seed=self.seed) as simulation:
             return play_and_measure(simulation).to_dict()
 
 
 @dataclass(frozen=True)
 class Partitioned(Cell):
-    """Who holds which classes: counts (U, classes), true groups and class names."""
+    """The data partition: class counts (U, classes), true groups and class names."""
 
     kind: ClassVar[str] = "partitioned"
 
     @property
     def label(self) -> str:
-        """A few words for progress bars and file names."""
+        """Short label for progress bars and file names."""
         return f"{self.scenario} seed {self.seed}"
 
     def compute(self, folder: Path) -> Values:
-        """Do the work."""
+        """Compute the result."""
         data = user_data(self.loaded, self.seed)
         counts = [
             np.bincount(data.y[start:stop], minlength=len(data.classes)).tolist()
@@ -285,13 +285,13 @@ def _policy(cell: RealRun | Played | Optimum, folder: Path) -> Policy:
 
 
 def _one_station_each(selected: Any, gains: Any) -> Any:
-    """(B, U) selections in which a user chosen twice stays with its strongest suitor."""
-    suitor = np.where(selected.T, gains, -1.0)
-    return selected & (np.arange(len(selected))[:, None] == suitor.argmax(axis=1))
+    """(B, U) selections in which a user chosen twice keeps only the station with the strongest gain."""
+    chosen_gains = np.where(selected.T, gains, -1.0)
+    return selected & (np.arange(len(selected))[:, None] == chosen_gains.argmax(axis=1))
 
 
 def _all_choices(stations: int, users: int, blocks: int) -> Any:
-    """(n, B, U) all joint choices of at most `blocks` users a station; the first is nobody."""
+    """(n, B, U) all joint choices of at most `blocks` users per station; the first is empty."""
     one = [subset for size in range(blocks + 1) for subset in itertools.combinations(range(users), size)]
     choices = np.zeros((len(one) ** stations, stations, users), dtype=bool)
     for index, chosen in enumerate(itertools.product(one, repeat=stations)):
@@ -301,5 +301,5 @@ def _all_choices(stations: int, users: int, blocks: int) -> Any:
 
 
 def _listed(values: Any) -> list[float | None]:
-    """Numbers for JSON; what is not finite becomes null."""
+    """Numbers for JSON; NaN and infinity become None."""
     return [float(value) if np.isfinite(value) else None for value in values]

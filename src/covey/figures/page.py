@@ -1,4 +1,4 @@
-"""The results page, from the files in a results folder alone: `python -m covey.figures.page results/figures`."""
+"""Generates the results page from a results folder: `python -m covey.figures.page results/figures`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from covey.figures.plans import FIGURES
 from covey.figures.publish import CLAIMS, claims_of, file_of, read_about, shown
 from covey.figures.scales import SCALES
 
-#: What the words of the claims mean in numbers, where the paper leaves it open.
+#: Definitions of the terms in the claims that the paper leaves open.
 DEFINITIONS = {
     "Convergence epoch": "the first epoch from which on the reward, averaged over the last ten epochs, stays within 5 %"
     " of its own span around its last value (errata E44).",
@@ -32,14 +32,14 @@ DEFINITIONS = {
     " (`covey train --literal`); our loop is described on the [differences](differences.md) page.",
 }
 
-#: Where the page is written, seen from the root of the repository.
+#: Path of the page, relative to the repository root.
 PAGE = Path("docs/results.md")
 
 
 def results_page(folder: Path, page: Path = PAGE) -> str:
     """The page; every number in it comes from the folder's CSV files, claims.json and about.json.
 
-    Raises `ValueError` if claims.json is not what the CSV files give.
+    Raises `ValueError` if claims.json does not match the CSV files.
     """
     about = read_about(folder)
     found = claims_of(folder, SCALES[about["scale"]])
@@ -88,7 +88,7 @@ def results_page(folder: Path, page: Path = PAGE) -> str:
 
 
 def claims_of_figure(found: Sequence[Claim], folder: Path, name: str, scale: str) -> list[Claim]:
-    """The claims that a figure's own CSV file gives."""
+    """The claims derived from a figure's own CSV file."""
     from covey.figures.publish import setting_of
     from covey.figures.rows import read_rows
 
@@ -97,7 +97,7 @@ def claims_of_figure(found: Sequence[Claim], folder: Path, name: str, scale: str
 
 
 def _unfinished(figures: dict[str, dict[str, Any]]) -> list[str]:
-    """Which figures rest on fewer experiments than planned."""
+    """Figures with fewer experiments than planned."""
     missing = [f"{name} ({f['missing_cells']} of {f['missing_cells'] + f['cells']})" for name, f in figures.items()
                if f["missing_cells"]]  # fmt: skip
     if not missing:
@@ -161,7 +161,7 @@ def _how(about: dict[str, Any]) -> list[str]:
 
 
 def _versions(figures: dict[str, dict[str, Any]]) -> str:
-    """With which versions the figures were computed; by figure, where they differ."""
+    """Versions the figures were computed with; by figure if they differ."""
     sets: dict[str, dict[str, int]] = {}
     for name, figure in figures.items():
         for one in figure["made_with"]:
@@ -177,7 +177,7 @@ def _versions(figures: dict[str, dict[str, Any]]) -> str:
 
 
 def _taken_over(figures: dict[str, dict[str, Any]]) -> str:
-    """Which experiments were computed before, elsewhere in the repository."""
+    """Experiments reused from elsewhere in the repository."""
     return "".join(
         f" {number} experiments of figure {name} are those of `{origin}`, which were computed before with the same"
         " settings; tests compare them with what was computed again."
@@ -187,7 +187,7 @@ def _taken_over(figures: dict[str, dict[str, Any]]) -> str:
 
 
 def _surrogates(errors: dict[str, dict[str, float]]) -> list[str]:
-    """How well the surrogates, on which policies are trained, predict real runs that they were not fitted to."""
+    """Accuracy of the surrogates, on which policies are trained, on held-out real runs."""
     lines = [
         "",
         "### Surrogates",
@@ -209,7 +209,7 @@ def _surrogates(errors: dict[str, dict[str, float]]) -> list[str]:
 
 
 def _paragraph(text: str, width: int = 120, indent: str = "") -> list[str]:
-    """Text in lines of at most `width` characters."""
+    """Text wrapped at `width` characters."""
     lines, line = [], ""
     for word in text.split():
         if line and len(indent) + len(line) + 1 + len(word) > width:

@@ -1,8 +1,8 @@
-"""Which cells every figure needs.
+"""The cells of every figure.
 
-Methods are learners that differ in one thing: how stations' values are joined, or what they are punished by. Each
-was tuned with the same budget: every step size of the scale, with one seed that nothing else uses; the best greedy
-reward of stations that decide alone, on validation layouts, is kept.
+Methods are learners that differ in one respect: the mixer of the stations' values, or the penalty. Each was tuned
+with the same budget: every step size of the scale, with one seed that is used nowhere else; the step size with the
+highest greedy reward on validation layouts, stations deciding alone, is kept.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from covey.figures.kinds import Allocated, Bounded, Optimum, Partitioned, Played
 from covey.figures.scales import Scale, Settings
 from covey.jobs import Store
 
-#: Settings of each method. All learn from the team's reward alone, so that nothing but the method differs.
+#: Settings of each method. All learn from the team reward only, so that nothing but the method differs.
 METHODS: dict[str, Settings] = {
     "dpvd": (("algorithm", "dpvd"), ("credit", "team")),
     "iql": (("algorithm", "iql"), ("credit", "team")),
@@ -26,7 +26,7 @@ METHODS: dict[str, Settings] = {
 }
 #: The paper's step size.
 LITERAL_RATE = 1.5e-3
-#: The same in the paper's own loop.
+#: Settings of each method in the paper's own loop.
 LITERAL_METHODS: dict[str, Settings] = {
     "dpvd": (("algorithm", "dpvd"),),
     "iql": (("algorithm", "iql"),),
@@ -42,7 +42,7 @@ RULES: dict[str, tuple[str, ...]] = {
     "kmeans": ("clustering.rule=kmeans",),
     "oracle": ("clustering.rule=oracle",),
 }
-#: Exploration over half as many epochs, to see what it does to convergence; and with how many seeds.
+#: Exploration over half as many epochs, to see its effect on convergence; and its number of seeds.
 SHORT_EXPLORATION: Settings = (("epsilon_share", 0.15),)
 SHORT_SEEDS = 3
 REFERENCES = ("random", "nearest", "coverage", "greedy", "local_search", "exact")
@@ -50,7 +50,7 @@ REFERENCES = ("random", "nearest", "coverage", "greedy", "local_search", "exact"
 QUICK_REFERENCES = ("random", "nearest", "coverage", "greedy")
 #: First held-out layouts: no calibration and no training uses seeds below 1,000.
 FIRST_LAYOUT, FIRST_ELSEWHERE = 100, 200
-#: A network in which all joint choices can be tried: 22 choices of each of two stations.
+#: A network small enough to enumerate all joint choices: 22 choices for each of two stations.
 SMALL = (
     "network.users=6", "network.stations=2", "network.blocks=2", "network.area_m=[350.0, 350.0]",
     "network.task_sets=[[0, 1, 2], [0, 2, 3]]",
@@ -59,7 +59,7 @@ SMALL = (
 
 @dataclass(frozen=True)
 class Work:
-    """A scale with its number of seeds, and what is finished."""
+    """A scale with its number of seeds, and the store of finished cells."""
 
     scale: Scale
     seeds: int
@@ -73,7 +73,7 @@ class Work:
         return max(trials, key=lambda rate: (self.store[trials[rate]]["validation"]["alone"], -rate))
 
     def trials(self, scenario: str, method: str) -> dict[float, Training]:
-        """The trial of every step size."""
+        """The tuning trial of every step size."""
         epochs = (("epochs", self.scale.tuning_epochs), ("validate_every", self.scale.tuning_epochs // 2))
         return {
             rate: Training(
@@ -92,7 +92,7 @@ class Work:
         overrides: tuple[str, ...] = (),
         changes: Settings = (),
     ) -> Training | None:
-        """A training with tuned settings and, on top, `changes`; None while they are not known."""
+        """A training with tuned settings, updated with `changes`; None while tuning is unfinished."""
         scenario = scenario or self.scale.scenario
         rate = self.rate(scenario, method)
         if rate is None:
@@ -111,28 +111,33 @@ class Work:
         return Training(self.scale.scenario, seed=seed, settings=_merged(LITERAL_METHODS[method], epochs), literal=True)
 
     def real_training(self, method: str, seed: int, learning: str) -> Training:
-        """A short training on digits, with real rounds or the surrogate inside and all else equal."""
+        """A short training on digits, on real rounds or on the surrogate, all else equal."""
         settings = _merged(self.scale.real, METHODS[method], (("learning_rate", 6e-3),))
         return Training("quick", seed=seed, settings=settings, learning=learning)  # type: ignore[arg-type]
 
 
 def users_of(scenario: str, users: int) -> tuple[str, ...]:
-    """Overrides for so many users; none for the scenario's own number."""
+    """Overrides for this number of users; empty for the scenario's own."""
     return () if users == scenario_of(scenario, ()).network.users else (f"network.users={users}",)
 
 
 def leakage_of(scenario: str, factor: float) -> tuple[str, ...]:
-    """Overrides for a leakage weight that many times the scenario's own."""
+    """Overrides that multiply the scenario's leakage weight by `factor`."""
     own = scenario_of(scenario, ()).reward.leakage_weight
     return () if factor == 1.0 else (f"reward.leakage_weight={own * factor!r}",)
 
 
 def noise_of(scenario: str, factor: float) -> tuple[str, ...]:
-    """Overrides for that many times the noise variance, floor included; none at all for 0."""
+    """Overrides that multiply the noise variance, floor included, by `factor`; 0 turns noise off."""
     if factor == 0.0:
         return ("privacy.noise=off",)
     privacy = scenario_of(scenario, ()).privacy
     return (f"privacy.v_max={privacy.v_max * factor!r}", f"privacy.n_min={privacy.n_min * factor**0.5!r}")
+
+
+def run_under_noise(rule: str, factor: float, seed: int) -> RealRun:
+    """The run of a rule on digits with `factor` times the noise variance of the scenario."""
+    return RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
 
 
 def site_of_size(users: int, stations: int, blocks: int, side: int) -> tuple[str, ...]:
@@ -150,7 +155,7 @@ def figure_2(work: Work) -> list[Cell]:
 
 
 def figure_3(work: Work) -> list[Cell]:
-    """Trainings of all methods, in our loop and in the paper's, judged on held-out layouts; references beside them."""
+    """Trainings of all methods, in our loop and in the paper's, evaluated on held-out layouts; and references."""
     scale, cells = work.scale, _tuning(work, ("dpvd", "iql", "qmix", "iql_local"))
     cells += [
         Played(scale.scenario, seed=FIRST_LAYOUT, policy=name, layouts=scale.layouts) for name in QUICK_REFERENCES
@@ -202,7 +207,7 @@ def figure_6(work: Work) -> list[Cell]:
 
 
 def figure_7(work: Work) -> list[Cell]:
-    """Runs of all rules that users follow themselves; on digits both weights also without noise."""
+    """Runs of all decentralised rules; on digits both weights also without noise."""
     rules = ("loss", "gradient_loss_0.2", "gradient_loss_0.5", "printed_sign_0.2")
     runs = [RealRun(work.scale.scenario, RULES[rule], seed) for seed in range(work.seeds) for rule in rules]
     return [*runs, *_under_noise(work, ("gradient_loss_0.2", "gradient_loss_0.5"), (0.0, 1.0))]
@@ -222,7 +227,7 @@ def figure_8(work: Work) -> list[Cell]:
 
 
 def figure_9(work: Work) -> list[Cell]:
-    """Our rule and central k-means, with time and energy; on digits also without noise, to see what noise does."""
+    """Our rule and central k-means, with time and energy; on digits also without noise, to isolate its effect."""
     rules = ("gradient_loss_0.2", "kmeans")
     runs = [RealRun(work.scale.scenario, RULES[rule], seed) for seed in range(work.seeds) for rule in rules]
     return [*runs, *_under_noise(work, rules, (0.0, 1.0))]
@@ -268,21 +273,21 @@ def figure_transfer(work: Work) -> list[Cell]:
 
 
 def figure_privacy(work: Work) -> list[Cell]:
-    """Digits under more and more noise, with our rule and with true groups."""
+    """Digits under increasing noise, with our rule and with true groups."""
     return _under_noise(work, ("gradient_loss_0.2", "oracle"))
 
 
 def figure_noise(work: Work) -> list[Cell]:
-    """Digits under more and more noise, with every rule."""
+    """Digits under increasing noise, with every rule."""
     return _under_noise(work, ("loss", "gradient_loss_0.2", "gradient_loss_0.5", "printed_sign_0.2", "kmeans"))
 
 
 def figure_bound(work: Work) -> list[Cell]:
-    """Runs on digits with the bound beside them."""
+    """Runs on digits compared with the bound."""
     return [Bounded("quick", seed=seed) for seed in range(work.seeds)]
 
 
-#: All figures by name, in the order in which they are shown.
+#: All figures by name, in display order.
 FIGURES: dict[str, Callable[[Work], list[Cell]]] = {
     "2": figure_2,
     "3": figure_3,
@@ -302,8 +307,8 @@ FIGURES: dict[str, Callable[[Work], list[Cell]]] = {
 
 
 def plan_of(names: list[str], scale: Scale, seeds: int) -> Plan:
-    """The plan of these figures: cells of all of them, those of low seeds first, so that an early stop leaves all
-    figures with equally many seeds."""
+    """The cells of these figures, low seeds first, so that an early stop leaves the same number of seeds in all
+    figures."""
 
     def plan(store: Store) -> list[Cell]:
         cells = [cell for name in names for cell in FIGURES[name](Work(scale, seeds, store))]
@@ -313,7 +318,7 @@ def plan_of(names: list[str], scale: Scale, seeds: int) -> Plan:
 
 
 def _turn(cell: Cell, scale: Scale) -> int:
-    """Cells that many wait for come first, then those of seed 0, and so on."""
+    """Sort key: tuning trials, on which many cells depend, come first, then seed 0, and so on."""
     if cell.seed == scale.tuning_seed:
         return -1
     policy = getattr(cell, "policy", None)
@@ -336,7 +341,7 @@ def _judged(work: Work, trained: Training | None, ways: tuple[str, ...] = ("alon
 
 
 def _over_users(work: Work, scenario: str, sizes: tuple[int, ...], methods: tuple[str, ...]) -> list[Cell]:
-    """Policies of these methods at these sizes; QMIX, which is only compared there, at the largest."""
+    """Policies of these methods at these sizes; QMIX only at the largest, where it is compared."""
     cells = _tuning(work, methods, scenario)
     for seed in range(work.seeds):
         for users in sizes:
@@ -350,7 +355,7 @@ def _over_users(work: Work, scenario: str, sizes: tuple[int, ...], methods: tupl
 
 def _under_noise(work: Work, rules: tuple[str, ...], factors: tuple[float, ...] | None = None) -> list[Cell]:
     return [
-        RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
+        run_under_noise(rule, factor, seed)
         for seed in range(work.seeds)
         for rule in rules
         for factor in factors or work.scale.noise_factors
@@ -358,7 +363,7 @@ def _under_noise(work: Work, rules: tuple[str, ...], factors: tuple[float, ...] 
 
 
 def _merged(*parts: Settings) -> Settings:
-    """Settings in which later ones win, in a fixed order."""
+    """Merged settings, sorted by key; later parts take precedence."""
     values: dict[str, object] = {}
     for part in parts:
         values |= dict(part)

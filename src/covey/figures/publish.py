@@ -1,4 +1,4 @@
-"""From finished cells to files: a CSV and a PNG per figure, claims.json, and about.json with how all was made."""
+"""Publish finished cells: a CSV and a PNG per figure, claims.json, and about.json with the provenance."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from covey.jobs import made_with
 from covey.report.pictures import png
 
 CLAIMS, ABOUT = "claims.json", "about.json"
-#: Data sets by scenario, as people call them.
+#: Display name of the data set of each scenario.
 DATA_NAMES = {"quick": "digits", "paper": "CIFAR-10", "femnist": "FEMNIST"}
-#: Figures that are about digits at every scale: what they show needs many runs.
+#: Figures that use digits at every scale, because they need many runs.
 ON_DIGITS = ("privacy", "noise", "bound")
 
 
@@ -43,7 +43,7 @@ class Shown(Protocol):
         ...
 
     def draw(self, data: Sequence[Row], setting: str) -> Figure:
-        """The picture, from the rows."""
+        """The plot, from the rows."""
         ...
 
     def claims(self, data: Sequence[Row], setting: str) -> list[Claim]:
@@ -58,7 +58,7 @@ def shown(name: str) -> Shown:
 
 
 def setting_of(name: str, scale: Scale) -> str:
-    """Data and scenario of a figure, as it is signed."""
+    """Data and scenario of a figure, for its signature."""
     scenario = "quick" if name in ON_DIGITS else scale.second if name == "10" else scale.scenario
     return f"{DATA_NAMES[scenario]} (scenario {scenario})"
 
@@ -69,10 +69,10 @@ def file_of(folder: Path, name: str, ending: str) -> Path:
 
 
 def publish(names: Sequence[str], work: Work, *, seconds: float, command: str) -> list[Claim]:
-    """Write the files of these figures from what is finished; the claims of all figures in the folder.
+    """Write the files of these figures from finished cells; returns the claims of all figures in the folder.
 
-    Picture and claims are made from the CSV file as it was written, so that anybody can make them from it again. Where
-    no cell of a figure is there but its CSV file is, as in a folder of published results, that file is drawn again.
+    Plots and claims are derived from the CSV file as written, so that they can be reproduced from it. If a figure
+    has a CSV file but no finished cells, as in a folder of published results, its plot is redrawn from that file.
     """
     folder, scale = work.store.folder, work.scale
     computed = [name for name in names if _finished(name, work) or not file_of(folder, name, "csv").is_file()]
@@ -95,7 +95,7 @@ def _finished(name: str, work: Work) -> list[Cell]:
 
 
 def made_elsewhere(names: Sequence[str], work: Work) -> int:
-    """How many finished cells of these figures other versions of covey, or of what its numbers depend on, computed."""
+    """Number of finished cells of these figures computed with other versions of covey or its dependencies."""
     found = {cell.key: cell for name in names for cell in _finished(name, work)}
     return sum(work.store.other_version(cell) is not None for cell in found.values())
 
@@ -111,7 +111,7 @@ def claims_of(folder: Path, scale: Scale) -> list[Claim]:
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """How the figures in a folder were made; empty if there are none."""
+    """The provenance of the figures in a folder; empty if there are none."""
     path = folder / ABOUT
     try:
         about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -161,7 +161,7 @@ def _write_about(names: Sequence[str], work: Work, seconds: float, command: str)
 
 
 def _tuning(work: Work) -> dict[str, Any]:
-    """What was tried for every method, and what was chosen; the budget is the same for all."""
+    """Tuning trials of every method, and the choice; the budget is the same for all."""
     found: dict[str, Any] = {}
     scale = work.scale
     for scenario in dict.fromkeys((scale.scenario, scale.second)):
@@ -180,7 +180,7 @@ def _tuning(work: Work) -> dict[str, Any]:
 
 
 def _processor() -> str:
-    """The processor's name where the system tells it."""
+    """The CPU model, if the system reports it."""
     path = Path("/proc/cpuinfo")
     if path.is_file():
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -190,6 +190,6 @@ def _processor() -> str:
 
 
 def work_in(folder: Path, scale: str, seeds: int | None, *, any_version: bool = False) -> Work:
-    """What a folder holds, at a scale; with `any_version`, also what other versions have computed."""
+    """The experiments of a folder at a scale; with `any_version`, including results of other versions."""
     chosen = SCALES[scale]
     return Work(chosen, chosen.seeds if seeds is None else seeds, cells_in(folder, any_version=any_version))

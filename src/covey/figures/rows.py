@@ -1,4 +1,4 @@
-"""Rows of the CSV files behind the figures, written so that reading gives back the same values."""
+"""Rows of the CSV files behind the figures; values round-trip exactly."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Floats = NDArray[np.float64]
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """Write a CSV file; floats with all their digits."""
+    """Write a CSV file; floats at full precision."""
     write_atomically(path, csv_bytes(list(rows)))
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The rows of a CSV file; what reads as a number is one."""
+    """The rows of a CSV file, with numbers parsed."""
     with open(path, encoding="utf-8", newline="") as file:
         return [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(file)]
 
@@ -54,7 +54,7 @@ def by_seed(rows: Sequence[Row], name: str) -> dict[int, float]:
 
 
 def paired(first: dict[int, float], second: dict[int, float]) -> tuple[Floats, Floats]:
-    """Values of the seeds that both have, in order of seed."""
+    """Values of the common seeds, in order of seed."""
     seeds = sorted(first.keys() & second.keys())
     return np.array([first[s] for s in seeds]), np.array([second[s] for s in seeds])
 

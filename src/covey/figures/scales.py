@@ -1,4 +1,4 @@
-"""How large the experiments are: `quick` on embedded digits, `full` on CIFAR-10 and FEMNIST."""
+"""Sizes of the experiments: `quick` on embedded digits, `full` on CIFAR-10 and FEMNIST."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Settings = tuple[tuple[str, Any], ...]
 class Scale:
     """Sizes and budgets of all figures.
 
-    scenario: of Figs. 2 to 9; second: of Fig. 10; seeds: by default; learner: settings of every training;
+    scenario: of Figs. 2 to 9; second: scenario of Fig. 10; seeds: default number; learner: settings of every training;
     rates: step sizes tried for every method; tuning_epochs, tuning_seed: of every trial; literal_epochs: of the
     paper's own loop; users, second_users: of Figs. 4 and 10; leakage_factors: of Fig. 8, times the scenario's own
     weight; layouts: held-out ones of a trained policy; noise_factors: times the scenario's noise variance; sizes:

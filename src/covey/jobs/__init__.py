@@ -1,4 +1,4 @@
-"""Pieces of work: where they are computed (processes of this machine, a Ray cluster) and kept (`Store`)."""
+"""Jobs: worker pools (local processes, a Ray cluster) and the cache of results (`Store`)."""
 
 from covey.jobs.identity import digest, identity, scenario_digest
 from covey.jobs.pool import Pool, in_order, open_pool, results

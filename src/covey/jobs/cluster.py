@@ -1,4 +1,4 @@
-"""Pieces of work on a Ray cluster: retried when a worker or a machine is lost, refused where covey is another one."""
+"""Jobs on a Ray cluster: retried when a worker or a machine is lost, refused by machines with other versions."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ T = TypeVar("T")
 
 
 class RayPool:
-    """A Ray cluster; covey must be installed on its machines, in the same version as here.
+    """A Ray cluster; the same version of covey must be installed on its machines.
 
     address: `local` starts one on this machine with `processes` workers; `auto`, HOST:PORT or ray://HOST:PORT
-    joins one that is there.
+    connects to a running one.
     """
 
     def __init__(self, address: str, processes: int) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        # Ray takes processors without a declared accelerator as if there were none; covey computes on processors.
+        # Without this, Ray hides accelerators from tasks that declare none; covey computes on CPUs only.
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
         require_extra("ray", "--ray")
         ray: Any = importlib.import_module("ray")
@@ -40,7 +40,7 @@ class RayPool:
         options: dict[str, Any] = local if address == "local" else {}
         terminate = signal.getsignal(signal.SIGTERM)
         try:
-            _knock(address)
+            _check_listening(address)
             ray.init(
                 address=address,
                 runtime_env={"env_vars": {"OMP_NUM_THREADS": "1"}},
@@ -56,7 +56,7 @@ class RayPool:
                 " RAY_AUTH_TOKEN), or use --ray local"
             ) from None
         finally:
-            # Ray takes the signal for itself.
+            # Ray installs its own handler.
             if threading.current_thread() is threading.main_thread():
                 signal.signal(signal.SIGTERM, terminate)
         self._remote = ray.remote(num_cpus=1, max_retries=RETRIES)(_answer)
@@ -64,11 +64,11 @@ class RayPool:
 
     @property
     def size(self) -> int:
-        """Processors of the cluster, now: machines may join and leave."""
+        """Current number of CPUs of the cluster: machines may join and leave."""
         return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Begin a piece of work on some machine."""
+        """Submit a job to the cluster."""
         reference = self._remote.remote(_software(), function, arguments)
         answer: Future[T] = Future()
         answer.set_running_or_notify_cancel()
@@ -77,7 +77,7 @@ class RayPool:
         return answer
 
     def close(self, *, abandon: bool) -> None:
-        """Leave the cluster, or end it if it was started here."""
+        """Disconnect from the cluster, or stop it if it was started here."""
         for reference in list(self._running.values()) if abandon else ():
             with contextlib.suppress(self._ray.exceptions.RayError, ValueError):
                 self._ray.cancel(reference, force=True)
@@ -97,16 +97,16 @@ class RayPool:
         elif isinstance(error, self._ray.exceptions.RayError):
             answer.set_exception(
                 CoveyError(
-                    f"the cluster lost a piece of work for good ({type(error).__name__}, begun {RETRIES + 1} times);"
-                    " what is finished is kept: give the same command again"
+                    f"a job failed on the cluster ({type(error).__name__}, after {RETRIES + 1} attempts);"
+                    " finished jobs are kept: run the same command again to resume"
                 )
             )
         else:
             answer.set_exception(error)
 
 
-def _knock(address: str) -> None:
-    """Raise an OSError if nobody listens at HOST:PORT; Ray itself would try for minutes."""
+def _check_listening(address: str) -> None:
+    """Raise an OSError if nothing listens at HOST:PORT; Ray itself would retry for minutes."""
     host, separator, port = address.removeprefix("ray://").rpartition(":")
     if separator and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), timeout=10.0).close()
@@ -115,7 +115,7 @@ def _knock(address: str) -> None:
 def _answer(
     software: dict[str, str], function: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> tuple[CoveyError | None, Any]:
-    """On a worker: the result, or the error that a user can act on."""
+    """On a worker: the result, or an error that a user can act on."""
     compute_with_one_thread()
     here = _software()
     if here != software:
@@ -131,6 +131,6 @@ def _answer(
 
 
 def _software() -> dict[str, str]:
-    """Versions of what results depend on; of numba `none` where there is none."""
+    """Versions of the packages that results depend on; `none` for numba if it is not installed."""
     found = {name: metadata.version(name) for name in ("covey", "numpy", "scipy", "scikit-learn", "torch")}
     return found | {"numba": metadata.version("numba") if has_extra("fast") else "none"}

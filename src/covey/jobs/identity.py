@@ -1,14 +1,14 @@
-"""What tells one piece of code or data from another: digests of policies, parts and scenarios.
+"""Content hashes of policies, parts and scenarios, for cache keys.
 
-A digest of a function covers its compiled code (what runs: comments and line numbers do not count), its defaults, the
-values that it closes over, and the globals that its code names, functions of the user's other modules included. An
-object is its class, likewise, and the state that pickling would save. Code of covey, of Python and of installed
-packages counts by name: covey's version and those of what its numbers depend on are part of every record
-(`covey.jobs.store`), and other packages count with their own version.
+The digest of a function covers its bytecode (comments and line numbers do not count), its defaults, its closure, and
+the globals that its code names, functions of the user's other modules included. An object is hashed as its class and
+the state that pickling would save. Code of covey, of Python and of installed packages is hashed by name: the versions
+of covey and of the packages that its results depend on are part of every record (`covey.jobs.store`), and other
+packages are hashed with their version.
 
-What cannot be seen: attributes fetched by computed names, files and environment variables that the code reads, and
-changes to covey's own source while its version stays. State that cannot be pickled gets a digest that never
-comes back, so that its result is computed again instead of being answered from the past.
+Not covered: attributes accessed by computed names, files and environment variables that the code reads, and
+changes to covey's own source without a new version. State that cannot be pickled gets a unique random digest,
+so that its result is never taken from the cache.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pydantic import BaseModel
 from covey.errors import CoveyError
 from covey.parts import REGISTRIES
 
-#: Attributes of a class that say nothing about what it does, or only repeat what its methods say.
+#: Attributes of a class that do not affect its behaviour, or are derived from its methods.
 _INCIDENTAL: Final = frozenset({
     "__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "__static_attributes__",
     "__dataclass_fields__", "__dataclass_params__", "__match_args__", "__parameters__", "__orig_bases__",
@@ -38,34 +38,34 @@ _INCIDENTAL: Final = frozenset({
 
 
 def digest(value: Any) -> str:
-    """A digest of plain JSON-like data, the same in every process."""
+    """A digest of JSON-serialisable data, the same in every process."""
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def identity(value: Any) -> str:
-    """A digest of a callable, an object or data: equal where they do the same as far as can be seen (module docstring).
+    """A digest of a callable, an object or data; see the module docstring for what it covers.
 
-    Take it before the object is used: state that changes with use is part of it.
+    Take it before the object is used: mutable state is part of it.
     """
     try:
         return _Walk().of(value).hex()[:16]
     except Exception:
-        # Any error: reducing an object runs code of its own.
+        # Any error: __reduce_ex__ runs arbitrary code.
         return f"unseen-{uuid.uuid4().hex}"
 
 
 def scenario_digest(scenario: BaseModel) -> str:
-    """A digest of everything that a scenario sets, its own parts (`module:attribute`) included.
+    """A digest of a scenario, with the code of its custom parts (`module:attribute`).
 
-    Names, descriptions and values at their defaults do not count, so that a new option changes nothing; a changed
-    default comes with another version of covey.
+    Names, descriptions and values at their defaults do not count, so that a new option keeps the digest; a changed
+    default comes with a new version of covey.
     """
     given = scenario.model_dump(mode="json", exclude_defaults=True, exclude={"name", "description"})
     return digest([given, dict(_own_parts(scenario.model_dump(mode="json")))])
 
 
 def _own_parts(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Keys and identities of the parts of a scenario that do not come with covey."""
+    """Keys and digests of the custom parts of a scenario, those not built into covey."""
     for registry in REGISTRIES:
         section, _, key = registry.key.partition(".")
         name = (table.get(section) or {}).get(key) if key else None
@@ -73,28 +73,28 @@ def _own_parts(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             try:
                 part = registry.get(name)
             except CoveyError:
-                part = object.__new__(_Unseen)  # whoever uses the scenario says what is wrong with it
+                part = object.__new__(_Unseen)  # the error is reported when the scenario is used
             yield registry.key, identity(part)
 
 
 class _Unseen:
-    """Something whose content is not known."""
+    """An object that cannot be hashed."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise TypeError("not known")
+        raise TypeError("cannot be hashed")
 
 
 class _Walk:
-    """A walk over a value and all that it refers to; what was met before counts by the order of its first meeting."""
+    """Hashes an object graph; an object visited before is hashed as the index of its first visit."""
 
     def __init__(self) -> None:
-        self._met: dict[int, tuple[int, Any]] = {}  # the values too: an id is unique only while its object lives
+        self._met: dict[int, tuple[int, Any]] = {}  # holds the values too: an id is unique only while its object lives
 
     def of(self, value: Any) -> bytes:
         """The digest of a value."""
         if value is None or value is Ellipsis or isinstance(value, (bool, int, float, complex, str, bytes)):
             return _hash(type(value).__name__, repr(value))
-        if type(value) is tuple:  # equal ones may or may not be one object, which means nothing
+        if type(value) is tuple:  # by value: whether equal tuples are one object is incidental
             return _hash("tuple", *map(self.of, value))
         if id(value) in self._met:
             return _hash("met", self._met[id(value)][0])
@@ -132,7 +132,7 @@ class _Walk:
             name: function.__globals__[name] for name in sorted(_names(function.__code__) & set(function.__globals__))
         }
         if named is not None:
-            used = {}  # a reference policy of covey: the rest of covey counts by its version
+            used = {}  # a reference policy of covey: the rest of covey is covered by its version
         attributes = {name: value for name, value in vars(function).items() if name != "__wrapped__"}
         parts = (function.__code__, function.__defaults__, function.__kwdefaults__, bound, attributes, used)
         return _hash("function", function.__module__, function.__qualname__, *map(self.of, parts))
@@ -160,7 +160,7 @@ class _Walk:
             return _hash("tensor", str(value.dtype), self.of(value.detach().cpu().numpy()))
         if isinstance(value, BuiltinFunctionType) and isinstance(value.__self__, (ModuleType, type(None))):
             return _hash("builtin", str(value.__module__), value.__qualname__)
-        # Compiled or cached functions: what they wrap is what they do.
+        # Compiled or cached functions are hashed as the function they wrap.
         for name in ("py_func", "__wrapped__"):
             if callable(inner := getattr(value, name, None)):
                 return _hash(type(value).__qualname__, self.of(inner))
@@ -191,20 +191,20 @@ def _filled(cell: Any) -> bool:
 
 
 def _names(code: CodeType) -> set[str]:
-    """Names of globals and attributes in a function and the functions inside it."""
+    """Names of globals and attributes in a function and its nested functions."""
     inner = [const for const in code.co_consts if isinstance(const, CodeType)]
     return set(code.co_names).union(*map(_names, inner))
 
 
 def _known_name(value: Any) -> bytes | None:
-    """A digest by name, of functions and classes that count by name."""
+    """The digest of a function or class that is hashed by name; None for user code."""
     known = _known(str(value.__module__))
     return None if known is None else _hash("known", known, value.__module__, value.__qualname__)
 
 
 @cache
 def _known(module: str) -> str | None:
-    """What a module counts by: its package and, unless the record names it anyway, its version; None for own code."""
+    """The name a module is hashed by: its package, with the version unless records have it; None for user code."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top in ("builtins", "covey"):
         return top

@@ -1,4 +1,4 @@
-"""One interface for processes of this machine and for a Ray cluster; results do not depend on which it is."""
+"""One interface for local worker processes and for a Ray cluster; results do not depend on the choice."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from covey.errors import CoveyError
 
 T = TypeVar("T")
 K = TypeVar("K")
-#: How often a piece is begun again when its worker or machine is lost.
+#: Retries of a job when its worker or machine is lost.
 RETRIES = 3
-#: A name, a function and its arguments.
-Piece = tuple[K, Callable[..., T], tuple[Any, ...]]
+#: A job of a pool: name, function and arguments.
+PoolJob = tuple[K, Callable[..., T], tuple[Any, ...]]
 
 
 class Pool(Protocol):
-    """Something that computes several pieces of work at once, each with one thread."""
+    """Runs several jobs in parallel, each with one thread."""
 
     @property
     def size(self) -> int:
-        """Pieces that are computed at once, now."""
+        """Current number of jobs that run in parallel."""
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Begin a piece of work; function and arguments must be picklable, and the function one of covey's."""
+        """Submit a job; function and arguments must be picklable, and the function one of covey's."""
 
     def close(self, *, abandon: bool) -> None:
-        """End; with `abandon`, without waiting for what is under way."""
+        """Shut down; with `abandon`, running jobs are cancelled instead of awaited."""
 
 
 @contextmanager
 def open_pool(processes: int, ray: str | None = None) -> Iterator[Pool]:
-    """A pool, closed at the end; what is under way when an error or Ctrl-C comes is given up.
+    """A pool, closed on exit; on an error or Ctrl-C, running jobs are cancelled.
 
-    processes: of this machine; ray: instead, the address of a Ray cluster, `auto` for the one that this machine
-    belongs to, or `local` for one that is started here with that many processes.
+    processes: number of local worker processes; ray: instead, the address of a Ray cluster, `auto` for the one that
+    this machine belongs to, or `local` to start one here with that many processes.
     """
     pool: Pool
     if ray is None:
@@ -59,16 +59,16 @@ def open_pool(processes: int, ray: str | None = None) -> Iterator[Pool]:
         pool.close(abandon=not finished)
 
 
-def results(pool: Pool, more: Callable[[], Piece[K, T] | None]) -> Iterator[tuple[K, T]]:
-    """Names and results of pieces of work, in the order in which they are finished.
+def results(pool: Pool, more: Callable[[], PoolJob[K, T] | None]) -> Iterator[tuple[K, T]]:
+    """Names and results of jobs, in order of completion.
 
-    `more` gives the next piece, or None when none can be begun before another is finished. It is asked as long as
-    there is room, so that it may depend on the results so far. An error comes after the results that are there.
+    `more` returns the next job, or None when none can start before another one finishes. It is called whenever a
+    worker is free, so that it may depend on the results so far. Finished results are yielded before an error is raised.
     """
     running: dict[Future[T], K] = {}
     while True:
-        while len(running) < pool.size and (piece := more()) is not None:
-            name, function, arguments = piece
+        while len(running) < pool.size and (job := more()) is not None:
+            name, function, arguments = job
             running[pool.submit(function, *arguments)] = name
         if not running:
             return
@@ -77,14 +77,14 @@ def results(pool: Pool, more: Callable[[], Piece[K, T] | None]) -> Iterator[tupl
             yield running.pop(future), future.result()
 
 
-def in_order(pieces: Iterable[Piece[K, T]]) -> Callable[[], Piece[K, T] | None]:
-    """`more` of `results` for pieces that do not depend on each other."""
-    left = iter(pieces)
+def in_order(jobs: Iterable[PoolJob[K, T]]) -> Callable[[], PoolJob[K, T] | None]:
+    """`more` of `results` for jobs that do not depend on each other."""
+    left = iter(jobs)
     return lambda: next(left, None)
 
 
 class _Processes:
-    """Processes of this machine; all are replaced when one dies, and what they were at is begun again."""
+    """Local worker processes; when one dies, all are replaced and their jobs retried."""
 
     def __init__(self, processes: int) -> None:
         self.size = processes
@@ -92,7 +92,7 @@ class _Processes:
         self._pool, self._closed = self._start(), False
 
     def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Begin a piece of work."""
+        """Submit a job."""
         answer: Future[T] = Future()
         answer.set_running_or_notify_cancel()
         self._begin(answer, partial(function, *arguments), RETRIES)
@@ -144,13 +144,13 @@ class _Processes:
 
 def _broken() -> CoveyError:
     return CoveyError(
-        f"a worker process ended before its time, {RETRIES + 1} times, perhaps for lack of memory; what is finished is"
-        " kept: give the same command again, with --processes 1 if memory is short"
+        f"a worker process died, {RETRIES + 1} times, perhaps for lack of memory; finished jobs are kept: run the same"
+        " command again to resume, with --processes 1 if memory is short"
     )
 
 
 def _start_worker() -> None:
-    """A worker leaves Ctrl-C to its parent, ends with it, and computes with one thread."""
+    """Initialise a worker: it ignores SIGINT, exits with its parent, and computes with one thread."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     compute_with_one_thread()
@@ -164,7 +164,7 @@ def _end_with_parent() -> None:
 
 
 def compute_with_one_thread() -> None:
-    """From now on, so that results do not depend on the number of cores."""
+    """Use one thread from now on, so that results do not depend on the number of cores."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     import torch
 

@@ -1,12 +1,12 @@
-"""Finished pieces of work, kept in one file and not computed again: the only place that keeps and resumes.
+"""The cache of finished jobs, in one file: all caching and resuming goes through it.
 
 A store is a file of JSON lines, one record each: the description of the job, its values, how long it took, and the
-versions of covey and of what numbers depend on. A job is found by its content: scenario, seed, settings, the weights of
-a trained policy or the code of any other (`covey.jobs.identity`). Records of other versions are recognised as such;
-they answer only where the store was opened with `any_version`, and never displace one of the present versions.
+versions of covey and of the packages that results depend on. A job is looked up by its content: scenario, seed,
+settings, the weights of a trained policy or the code of any other (`covey.jobs.identity`). Records of other versions
+are used only where the store was opened with `any_version`, and never replace one of the current versions.
 
 Writing appends whole lines under a lock, so that several commands can share a store and a crash loses at most the line
-that was being written. Every line ends with its own checksum: what is damaged is not seen, and so computed again.
+that was being written. Every line ends with its own checksum: damaged lines are ignored, and their jobs run again.
 """
 
 from __future__ import annotations
@@ -28,28 +28,28 @@ from covey.jobs.identity import digest
 
 try:
     import fcntl
-except ImportError:  # not on Windows, where only one command at a time may use a store
+except ImportError:  # on Windows, where only one command at a time may use a store
     fcntl = None  # type: ignore[assignment]
 
-#: What a job leaves behind, ready for JSON.
+#: The result of a job, JSON-serialisable.
 Values = dict[str, Any]
 _CHECK = re.compile(rb',"check":"([0-9a-f]{12})"\}$')
 
 
 class Job(Protocol):
-    """A piece of work as a store knows it."""
+    """A job as a store sees it."""
 
     @property
     def kind(self) -> str:
-        """What sort of job it is, e.g. `training`."""
+        """The kind of job, e.g. `training`."""
 
     @property
     def label(self) -> str:
-        """A few words for people; records are sorted by it."""
+        """A short human-readable label; records are sorted by it."""
 
     @property
     def content(self) -> Mapping[str, Any]:
-        """Everything that the result depends on, apart from versions; ready for JSON."""
+        """Everything that the result depends on, apart from versions; JSON-serialisable."""
 
     @property
     def key(self) -> str:
@@ -57,7 +57,7 @@ class Job(Protocol):
 
 
 def key_of(kind: str, content: Mapping[str, Any]) -> str:
-    """The key of a job: equal for jobs of the same kind and content, whatever they are called."""
+    """The key of a job: equal for jobs of the same kind and content, whatever their labels."""
     return digest([kind, content])
 
 
@@ -65,8 +65,8 @@ def key_of(kind: str, content: Mapping[str, Any]) -> str:
 class Record:
     """A finished job.
 
-    seconds: processor time; versions: of covey and of what its numbers depend on when it was computed; files: SHA-256
-    by path, relative to the store's folder, of what it left beside its values; origin: where it was taken over from.
+    seconds: CPU time; versions: of covey and of the packages that results depend on, when it was computed; files:
+    SHA-256 of its output files by path, relative to the store's folder; origin: where it was imported from.
     """
 
     kind: str
@@ -100,14 +100,14 @@ class Record:
         fields["origin"] = fields.pop("from", None)
         try:
             return cls(**fields)
-        except TypeError:  # of a covey that keeps more, or less
+        except TypeError:  # written by a version with other fields
             return None
 
 
 class Store:
-    """The records of a file; the file and its folder are made when the first is kept.
+    """The records of a file; the file and its folder are created with the first record.
 
-    any_version: whether records of other versions answer too, where there is none of the present `versions`.
+    any_version: whether records of other versions are used too, where there is none of the current `versions`.
     """
 
     def __init__(self, path: Path, *, any_version: bool = False, software: Mapping[str, str] | None = None) -> None:
@@ -116,12 +116,13 @@ class Store:
         self._records: dict[str, Record] = {}
         self._others: dict[str, Record] = {}
         self._place: tuple[int, int] = (0, 0)
+        self._last = b""
         self._digests: dict[tuple[str, int, int], str] = {}
         self._read()
 
     @property
     def folder(self) -> Path:
-        """Where the store is; files of its records are below it."""
+        """The folder of the store; files of its records are below it."""
         return self.path.parent
 
     def find(self, job: Job) -> Record | None:
@@ -141,7 +142,7 @@ class Store:
         return record.values
 
     def other_version(self, job: Job) -> Record | None:
-        """The record of a job that other versions computed, if there is one and none of the present versions."""
+        """The record of a job by other versions, if there is one and none of the current versions."""
         return None if job.key in self._records else self._others.get(job.key)
 
     def records(self, kind: str | None = None) -> list[Record]:
@@ -157,7 +158,7 @@ class Store:
         seconds: float | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> Record:
-        """Keep what a job left: its files first, because the record says that all is there."""
+        """Store the result of a job: its files first, because the record certifies that they are complete."""
         for name, content in (files or {}).items():
             make_folder((self.folder / name).parent)
             write_atomically(self.folder / name, content)
@@ -168,28 +169,29 @@ class Store:
         return record
 
     def take(self, record: Record) -> None:
-        """Take over a record as it is, for instance from another store; its files stay where they are."""
+        """Append a record as it is, for instance from another store; its files are not copied."""
         make_folder(self.folder)
         line = record.to_line()
         with self._locked() as file:
-            self._read()  # what other commands have kept in the meantime
+            self._read()  # records that other commands have added in the meantime
             if file.seek(0, os.SEEK_END) and not _ends_line(file):
-                line = b"\n" + line  # after half a line of a command that was killed
+                line = b"\n" + line  # after the partial line of a killed command
             file.write(line)
             file.flush()
             os.fsync(file.fileno())
             self._read()
 
     def intact(self, job: Job) -> bool:
-        """Whether a job is finished and all its files are there as they were written."""
+        """Whether a job is finished and all its files are present and unmodified."""
         record = self.find(job)
         return record is not None and all(self._hash(name) == own for name, own in (record.files or {}).items())
 
     def tidy(self) -> None:
-        """Rewrite the file sorted, with one record for each job: of the present versions where there is one."""
+        """Rewrite the file sorted, with one record for each job: of the current versions where there is one."""
         if not self.path.is_file():
             return
         with self._locked():
+            self._place = (0, 0)  # all of it: what is not read here is lost
             self._read()
             found = sorted((self._others | self._records).values(), key=_order)
             write_atomically(self.path, b"".join(record.to_line() for record in found))
@@ -207,12 +209,16 @@ class Store:
         with file:
             inode, offset = self._place
             status = os.fstat(file.fileno())
-            if status.st_ino != inode or status.st_size < offset:
-                self._records, self._others, offset = {}, {}, 0
+            file.seek(max(offset - len(self._last), 0))
+            # A new file can have the inode of one that was replaced before.
+            if status.st_ino != inode or status.st_size < offset or file.read(len(self._last)) != self._last:
+                self._records, self._others, self._last, offset = {}, {}, b"", 0
             file.seek(offset)
             content = file.read()
         complete = content.rfind(b"\n") + 1
-        for line in content[:complete].splitlines():
+        lines = content[:complete].splitlines(keepends=True)
+        self._last = lines[-1] if lines else self._last
+        for line in (one.rstrip(b"\n") for one in lines):
             record = Record.from_line(line)
             if record is not None:
                 own = record.versions == self.versions
@@ -221,7 +227,7 @@ class Store:
 
     @contextmanager
     def _locked(self) -> Iterator[BinaryIO]:
-        """The file, open for appending and locked against other commands; the one that is there, if it is replaced."""
+        """The file, open for appending and exclusively locked; reopened if it was replaced in the meantime."""
         try:
             while True:
                 with open(self.path, "ab+") as file:
@@ -234,7 +240,7 @@ class Store:
             raise OutputError(why_not(self.path, error)) from None
 
     def _hash(self, name: str) -> str | None:
-        """SHA-256 of a file below the folder, computed again only if it has changed; None if it is not there."""
+        """SHA-256 of a file below the folder, cached while the file is unchanged; None if it is missing."""
         path = self.folder / name
         try:
             status = path.stat()
@@ -247,7 +253,7 @@ class Store:
 
 
 def versions_text(records: Iterable[Record]) -> str:
-    """The versions that computed these records, with numbers of records where there is more than one set."""
+    """The versions that computed these records, with record counts if there are several sets."""
     sets = Counter(", ".join(f"{name} {version}" for name, version in one.versions.items()) for one in records)
     if len(sets) <= 1:
         return next(iter(sets), "none")
@@ -255,7 +261,7 @@ def versions_text(records: Iterable[Record]) -> str:
 
 
 def made_with(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """The same for JSON: every set of versions with its number of records."""
+    """The same, JSON-serialisable: every set of versions with its number of records."""
     texts = Counter(json.dumps(one.versions) for one in records)
     return [{"cells": count, "versions": json.loads(text)} for text, count in sorted(texts.items())]
 
@@ -270,6 +276,6 @@ def _ends_line(file: BinaryIO) -> bool:
 
 
 def _order(record: Record) -> tuple[str, list[tuple[str, int]], str]:
-    """By kind and label, numbers in labels by size."""
+    """Sort key: kind, then label in natural order (numbers by value)."""
     words = re.findall(r"(\D*)(\d*)", record.label)
     return record.kind, [(word, int(number or -1)) for word, number in words], record.key

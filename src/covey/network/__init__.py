@@ -1,7 +1,7 @@
-"""The network as a round finds it: its limits, what its stations observe, and plans of who is served where.
+"""The network in one round: its limits, the observation of its stations, and plans of which users are served.
 
-Arrays of an observation or a plan may have any leading axes: none for one network, one of length N for a batch. One
-function serves both, as with NumPy's generalised universal functions.
+Arrays of an observation or a plan may have any leading axes: none for one network, one of length N for a batch. The
+same functions handle both, like NumPy's generalised ufuncs.
 """
 
 from covey.network.limits import NetworkLimits, RadioLimits, capability, min_sinr, model_bits

@@ -1,4 +1,4 @@
-"""What limits every round of a network and never changes: the radio's numbers, and what each station can run."""
+"""Constants of a network: radio limits, and the tasks that each station can run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def model_bits(radio: Radio, weights: int) -> float:
-    """Bits of one model of so many weights on the air."""
+    """Bits on the air of a model with this many weights."""
     return weights * radio.bits_per_weight if radio.model_bits is None else radio.model_bits
 
 
@@ -38,7 +38,7 @@ def capability(scenario: Scenario) -> BoolArray:
 
 @dataclass(frozen=True)
 class RadioLimits:
-    """The radio's numbers.
+    """Radio limits.
 
     blocks: R, resource blocks of every station; downlink_slots: (station, task) broadcasts that fit in a round, of all
     stations together, (11c); power_w: transmit power of a user, W; noise_w: receiver noise in one block, W; min_sinr:
@@ -62,7 +62,7 @@ class RadioLimits:
 
     @classmethod
     def of(cls, radio: Radio, blocks: int, model_bits: float) -> Self:
-        """The limits of a scenario's radio, with so many blocks per station and models of so many bits."""
+        """The limits of a scenario's radio, with `blocks` blocks per station and models of `model_bits` bits."""
         return cls(
             blocks=blocks,
             downlink_slots=downlink_slots(radio.downlink_limit_s, model_bits, radio.downlink_rate_bps),
@@ -74,10 +74,10 @@ class RadioLimits:
 
 @dataclass(frozen=True)
 class NetworkLimits:
-    """The fixed side of a network, or of a batch of networks that differ in layouts and users only.
+    """Constants of a network, or of a batch of networks that differ only in layouts and users.
 
-    capable: (B, K) tasks of each station; users: U; diagonal_m: of the area, metres; rounds: T; uplink: who can be
-    served together, at which rates.
+    capable: (B, K) tasks of each station; users: U; diagonal_m: of the area, metres; rounds: T; uplink: which users
+    can be served together, and at which rates.
     """
 
     radio: RadioLimits
@@ -89,7 +89,7 @@ class NetworkLimits:
 
     @classmethod
     def of(cls, scenario: Scenario, weights: int) -> Self:
-        """The limits of a scenario whose model has so many `weights`."""
+        """The limits of a scenario whose model has this many `weights`."""
         network = scenario.network
         return cls(
             radio=RadioLimits.of(scenario.radio, network.blocks, model_bits(scenario.radio, weights)),
@@ -101,7 +101,7 @@ class NetworkLimits:
         )
 
     def without_tasks(self) -> Self:
-        """As stations see it that do not know tasks: one task that all of them run, one broadcast for each."""
+        """The limits for stations that do not know tasks: one task that all of them run, one broadcast for each."""
         capable = np.ones((self.stations, 1), dtype=bool)
         return replace(self, capable=capable, radio=replace(self.radio, downlink_slots=self.stations))
 

@@ -1,4 +1,4 @@
-"""What the stations see before they choose their users."""
+"""The state that stations observe before they select users."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Observation:
 
     identities: (..., U) announced tasks; distances_m, gains: (..., U, B), gains linear; samples: (..., U); available:
     (..., U), False for users that sit out; kept: (..., U), users that announced the same task in the last round;
-    limits: what never changes. A policy sees one network, without leading axes.
+    limits: constants. A policy sees one network, without leading axes.
     """
 
     round: int
@@ -99,7 +99,7 @@ class Observation:
 
     @property
     def uplink(self) -> Uplink:
-        """Who can be served together, at which rates."""
+        """Which users can be served together, and at which rates."""
         return self.limits.uplink
 
     @property
@@ -128,8 +128,8 @@ class Observation:
     def owned(self) -> BoolArray:
         """(..., B, U): eligible users whose task belongs to the station in this round.
 
-        Every task belongs to one of the stations that can run it, in turns; all stations know the order, so that
-        two stations that keep to it never choose the same user, without a word between them.
+        Every task belongs to one of the stations that can run it, in rotation; all stations know the order, so that
+        stations that follow it never select the same user, without any communication.
         """
         stations = self.limits.stations
         owner = np.where(self.capable, self.turns[:, None], stations).argmin(axis=0)  # (K,)
@@ -137,7 +137,7 @@ class Observation:
         return np.asarray(mine & self.eligible)
 
     def project(self, selected: BoolArray) -> Plan:
-        """The plan that is left of a selection (..., B, U) when nothing may break a rule; stations go first in turn."""
+        """The valid plan that remains of a selection (..., B, U); the starting station rotates over rounds."""
         return self.uplink.project(self, selected)
 
 

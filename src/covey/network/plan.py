@@ -1,4 +1,4 @@
-"""Who is served where, and who broke which rule on the way."""
+"""A plan: which users are served where, and which constraints the selection violated."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import numpy as np
 
 from covey.arrays import BoolArray, FloatArray, IntArray
 
-#: Ways in which a selection can break the rules, in the order in which they are projected out (errata E34). Records
-#: hold them as flags 1, 2, 4, ... in this order.
+#: Kinds of constraint violation, in the order in which they are projected out (errata E34). Records hold them as flags
+#: 1, 2, 4, ... in this order.
 VIOLATION_KINDS = ("unable", "beyond_blocks", "selected_twice", "no_block", "no_broadcast")
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Who is served where and on which block, and who broke which rule on the way; of one network or of a batch.
+    """Station and block of every user, and the violations of the selection; of one network or of a batch.
 
     station, block: (..., U), -1 for users that are not served; active: (..., B, K) broadcasts;
-    violators: (..., U) users that broke any rule (one selected twice may still be served);
-    kinds: for each of VIOLATION_KINDS the users (..., U) that broke this rule;
+    violators: (..., U) users with any violation (one selected twice may still be served);
+    kinds: for each of VIOLATION_KINDS the users (..., U) with this violation;
     station_violations: (..., B) violators charged to each station, summing to the number of violators.
     """
 
@@ -39,7 +39,7 @@ class Plan:
 
     @classmethod
     def stack(cls, plans: Sequence[Plan]) -> Self:
-        """The plans of several networks as that of a batch."""
+        """Several plans as one batch."""
         return cls(
             station=np.stack([plan.station for plan in plans]),
             block=np.stack([plan.block for plan in plans]),

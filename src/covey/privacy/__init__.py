@@ -1,4 +1,4 @@
-"""Privacy: what a release costs, who has spent what, and where noise comes from."""
+"""Privacy: the cost of a release, the ledger of what every user has spent, and noise sources."""
 
 from covey.privacy.accounting import epsilon, release_rho, rho_for_epsilon, sensitivity
 from covey.privacy.journal import JOURNAL, Journal, charge_lost, read_journal

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 Adjacency = Literal["replace_one", "add_remove"]
 Method = Literal["exact", "zcdp", "simple"]
 
-#: What each conversion means, for tables and reports.
+#: Description of each conversion, for tables and reports.
 METHODS: dict[Method, str] = {
     "exact": "exact for Gaussian releases (Balle and Wang 2018)",
     "zcdp": "tight for any release of this rho (Canonne, Kamath and Steinke 2020)",

@@ -1,4 +1,4 @@
-"""Attacks on what users send, and how much of their success differential privacy allows.
+"""Attacks on users' uploads, and the success that differential privacy allows them at most.
 
 Used as regression tests: each attack has to succeed where there is no noise, and to fail where there is.
 """
@@ -17,12 +17,12 @@ from covey.privacy.audit import ALPHA
 Floats = NDArray[np.float64]
 
 
-# Telling neighbouring data sets apart, and members from others.
+# Distinguishing neighbouring data sets, and membership inference.
 
 
 @dataclass(frozen=True)
 class Advantage:
-    """True less false positive rate of an attack, with its interval."""
+    """True minus false positive rate of an attack, with its confidence interval."""
 
     value: float
     low: float
@@ -30,10 +30,10 @@ class Advantage:
 
 
 def advantage(members: ArrayLike, others: ArrayLike, *, alpha: float = ALPHA) -> Advantage:
-    """How well scores (n,) of members lie above those of others, from (m,) scores of these.
+    """Advantage of a threshold attack, from scores of members (n,) and of non-members (m,).
 
-    The threshold is learned on the first half of the scores and judged on the second; the interval
-    is wrong with probability at most `alpha` (Clopper-Pearson).
+    The threshold is chosen on the first half of the scores and evaluated on the second; the interval
+    fails with probability at most `alpha` (Clopper-Pearson).
     """
     (learn_in, judge_in), (learn_out, judge_out) = _halves(members), _halves(others)
     candidates = np.concatenate([learn_in, learn_out])
@@ -57,9 +57,9 @@ def gaussian_advantage_bound(mu: float) -> float:
 
 
 def epsilon_lower_bound(scores: ArrayLike, neighbour_scores: ArrayLike, delta: float, *, alpha: float = ALPHA) -> float:
-    """An epsilon that the mechanism has at least, with confidence 1 - alpha, from (n,) scores on two neighbours.
+    """Lower bound on the mechanism's epsilon, with confidence 1 - alpha, from (n,) scores on two neighbours.
 
-    The threshold is chosen on the first half of the scores and judged on the second (Clopper-Pearson),
+    The threshold is chosen on the first half of the scores and evaluated on the second (Clopper-Pearson),
     without any assumption about the noise. 0 where nothing is found.
     """
     one, other = _halves(scores), _halves(neighbour_scores)
@@ -71,7 +71,7 @@ def epsilon_lower_bound(scores: ArrayLike, neighbour_scores: ArrayLike, delta: f
 
 
 def _epsilons(scores: tuple[Floats, Floats], thresholds: Floats, delta: float, alpha: float) -> Floats:
-    """Lower bounds of ln((P - delta) / Q), (4, n): above and below each threshold, likelier on one and the other."""
+    """Lower bounds of ln((P - delta) / Q), (4, n): above and below each threshold, in both directions."""
     bounds = []
     for side in (1, -1):
         hits = [(side * values[:, None] > side * thresholds).sum(axis=0) for values in scores]
@@ -83,7 +83,7 @@ def _epsilons(scores: tuple[Floats, Floats], thresholds: Floats, delta: float, a
 
 
 def counted_interval(hits: ArrayLike, trials: int, alpha: float) -> tuple[Floats, Floats]:
-    """Clopper-Pearson interval of a probability after `hits` in `trials`, each end wrong with at most alpha / 2."""
+    """Clopper-Pearson interval of a probability after `hits` in `trials`; each end fails with at most alpha / 2."""
     count = np.asarray(hits)
     low = np.where(count > 0, stats.beta.ppf(alpha / 2, np.maximum(count, 1), trials - count + 1), 0.0)
     high = np.where(count < trials, stats.beta.isf(alpha / 2, count + 1, np.maximum(trials - count, 1)), 1.0)
@@ -105,7 +105,7 @@ def _halves(given: ArrayLike) -> tuple[Floats, Floats]:
 def softmax_gradients(weights: ArrayLike, x: ArrayLike, label: int, clip: float = math.inf) -> Floats:
     """Gradients (n, D) of the cross-entropy loss of one sample at `weights` (n, D), clipped to the norm `clip`.
 
-    Rows of `weights` are softmax models of `x` (features,); what an attacker expects a sample to add.
+    Rows of `weights` are softmax models of `x` (features,). This is the contribution an attacker expects of a sample.
     """
     models, sample = np.asarray(weights, dtype=np.float64), np.append(np.asarray(x, dtype=np.float64).ravel(), 1.0)
     classes = models.shape[1] // len(sample)
@@ -120,10 +120,10 @@ def softmax_gradients(weights: ArrayLike, x: ArrayLike, label: int, clip: float 
 
 
 def invert_softmax(gradients: ArrayLike, features: int) -> Floats:
-    """Samples (n, features) behind single-sample `gradients` (n, D) of softmax models, up to a factor.
+    """Samples (n, features) reconstructed from single-sample `gradients` (n, D) of softmax models, up to a factor.
 
     The gradient of a class's weights is that of its bias times the sample, so the quotient gives the
-    sample; the class with the largest bias gradient is the most accurate. Clipping changes nothing.
+    sample; the class with the largest bias gradient is the most accurate. Clipping does not prevent it.
     """
     given = np.asarray(gradients, dtype=np.float64)
     weights, biases = _parts(given, features)
@@ -133,10 +133,10 @@ def invert_softmax(gradients: ArrayLike, features: int) -> Floats:
 
 
 def match_softmax(gradients: ArrayLike, expected: ArrayLike, features: int) -> Floats:
-    """Samples (n, features), up to a factor, by an attacker who knows the label and the model's answer.
+    """Samples (n, features), up to a factor, by an attacker who knows the label and the model's output.
 
     `expected` (n, D) are gradients with the right biases, such as those of any sample near the wanted
-    one. All classes are combined with the weights that suit white noise best.
+    one. All classes are combined by a matched filter, which is optimal in white noise.
     """
     weights = _parts(np.asarray(gradients, dtype=np.float64), features)[0]
     residuals = _parts(np.asarray(expected, dtype=np.float64), features)[1]

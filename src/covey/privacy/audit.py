@@ -1,12 +1,12 @@
-"""Checks that try to catch a mechanism leaking more than it declares.
+"""Audits that try to catch a mechanism leaking more than it declares.
 
 A mechanism is a callable `(data, noise) -> {name: array}`: everything that leaves the device, by
 name, as a function of private data and of a noise source as in `covey.privacy.noise_source`. Because noise
-is handed in, a mechanism can be watched from inside (with the noise silenced, or the same noise on
-neighbouring data) and from outside (many releases with its own noise).
+is injected, a mechanism can be audited as a white box (with noise off, or the same noise on
+neighbouring data) and as a black box (many releases with its own noise).
 
-Checks by counting can be wrong by chance: each takes `alpha`, the probability with which it accuses
-a correct mechanism. The default suits tests with secure noise, which cannot be repeated.
+Statistical checks can fail by chance: each takes `alpha`, its false positive rate on a correct
+mechanism. The default suits tests with secure noise, which is not reproducible.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Floats = NDArray[np.float64]
 Request = tuple[int, int, str, int]
 Data = TypeVar("Data")
 
-#: Probability with which a statistical check accuses a correct mechanism.
+#: False positive rate of a statistical check on a correct mechanism.
 ALPHA = 1e-6
-#: Relative amount by which rounding may lift a change above the declared sensitivity.
+#: Relative tolerance for rounding above the declared sensitivity.
 TOLERANCE = 1e-4
 
 
@@ -43,9 +43,9 @@ Mechanism = Callable[[Data, Source], Mapping[str, ArrayLike]]
 
 @dataclass(frozen=True)
 class Declared:
-    """What a mechanism says about one released array: how far one sample can move it, and its noise.
+    """The declared L2 sensitivity and noise of one released array.
 
-    Both are in the units of the array. Something public that no sample moves has two zeros.
+    Both are in the units of the array, and 0 for public values that no sample changes.
     """
 
     sensitivity: float
@@ -65,10 +65,10 @@ def claimed_mu(declared: Iterable[Declared]) -> float:
 
 
 class RecordedNoise:
-    """A source that answers the same request with the same values, and keeps all `requests` in order.
+    """A memoising source: the same request gets the same values; all `requests` are logged in order.
 
-    Without a `source` all noise is zero. A mechanism that runs on two data sets with one of these
-    gets the same noise on both, so that what differs between its releases is what the data changed.
+    Without a `source` all noise is zero. A mechanism that runs on two data sets with one instance
+    gets the same noise on both, so that its releases differ by the effect of the data alone.
     """
 
     def __init__(self, source: Source | None = None) -> None:
@@ -86,7 +86,7 @@ class RecordedNoise:
 
     @property
     def repeated(self) -> list[Request]:
-        """Requests made more than once: two releases with one noise differ by what the noise should hide."""
+        """Requests made more than once: noise that is reused in two releases cancels in their difference."""
         return sorted({key for key in self.requests if self.requests.count(key) > 1})
 
 
@@ -95,7 +95,7 @@ class RecordedNoise:
 
 @dataclass(frozen=True)
 class NoiseLaw:
-    """Kolmogorov-Smirnov p-values of a sample against normal laws of the declared scale, 2/3 and 3/2 of it."""
+    """Kolmogorov-Smirnov p-values of a sample against normal distributions of the declared scale, 2/3 and 3/2 of it."""
 
     p_value: float
     p_two_thirds: float
@@ -104,7 +104,7 @@ class NoiseLaw:
 
     @property
     def holds(self) -> bool:
-        """Whether the declared scale is accepted and both others are rejected, so that the sample sufficed."""
+        """Whether the declared scale is accepted and both others are rejected, so that the sample was large enough."""
         return self.p_value >= self.alpha > max(self.p_two_thirds, self.p_three_halves)
 
 
@@ -122,8 +122,8 @@ def noise_law(samples: ArrayLike, std: float, *, alpha: float = ALPHA) -> NoiseL
 def single_precision_share(samples: ArrayLike, std: float = 1.0) -> float:
     """Share of values that carry at most the 24 bits of a float32, before or after they were scaled by `std`.
 
-    About 1e-8 for float64 noise, 1 for float32 noise in a float64 array. What a sum of coarse noise and
-    data leaves in its low bits is the data's own (Mironov 2012; Jin et al. 2022).
+    About 1e-8 for float64 noise, 1 for float32 noise in a float64 array. The low bits of a sum of
+    coarse noise and data reveal the data (Mironov 2012; Jin et al. 2022).
     """
     values = np.asarray(samples, dtype=np.float64).ravel()
     coarse = np.zeros(len(values), dtype=bool)
@@ -135,7 +135,7 @@ def single_precision_share(samples: ArrayLike, std: float = 1.0) -> float:
 
 @dataclass(frozen=True)
 class Correlation:
-    """The largest correlation between two rows of noise (or a row and itself, shifted), and its p-value among all."""
+    """The largest correlation between two rows of noise (or a row and itself, shifted), and its Bonferroni p-value."""
 
     largest: float
     rows: tuple[int, int]
@@ -150,7 +150,7 @@ class Correlation:
 
 
 def noise_correlation(noises: ArrayLike, *, alpha: float = ALPHA) -> Correlation:
-    """Whether the rows of `noises` (n, size), of users or rounds, are unrelated at every (circular) shift.
+    """Whether the rows of `noises` (n, size), of users or rounds, are uncorrelated at every (circular) shift.
 
     Finds shared seeds, also where streams are scaled differently or one begins inside another, and
     a row that repeats itself.
@@ -165,7 +165,7 @@ def noise_correlation(noises: ArrayLike, *, alpha: float = ALPHA) -> Correlation
         found = np.fft.irfft(spectra[first] * spectra[first:].conj(), size, axis=1)
         found[0, 0] = 0.0  # every row equals itself
         if size % 2 == 0:
-            found[0, size // 2] /= math.sqrt(2.0)  # half a turn meets every product twice
+            found[0, size // 2] /= math.sqrt(2.0)  # a shift by half the size counts every product twice
         other, at = np.unravel_index(int(np.abs(found).argmax()), found.shape)
         if abs(found[other, at]) > abs(best):
             best, where, shift = float(found[other, at]), (first, first + int(other)), int(at)
@@ -174,12 +174,12 @@ def noise_correlation(noises: ArrayLike, *, alpha: float = ALPHA) -> Correlation
     return Correlation(best, where, shift, p_value, alpha)
 
 
-# Releases on neighbouring data sets, from inside.
+# White-box checks on neighbouring data sets.
 
 
 @dataclass(frozen=True)
 class Change:
-    """How far a released array moved between two neighbours: L2 norm, which pair, and the difference itself."""
+    """Change of a released array between two neighbours: its L2 norm, the pair, and the difference itself."""
 
     norm: float
     pair: int
@@ -189,11 +189,11 @@ class Change:
 def sensitivity_found(
     mechanism: Mechanism[Data], pairs: Iterable[tuple[Data, Data]], source: Source | None = None
 ) -> dict[str, Change]:
-    """For every released name its largest change over `pairs` of neighbouring data sets.
+    """The largest change of every released name over `pairs` of neighbouring data sets.
 
-    Noise is silenced, or the same on both when a `source` is given. A name that only one neighbour
-    releases, another shape, or a value that is not a number moves infinitely far. So does `"requests"`,
-    which is there when a mechanism asks for noise differently on neighbours.
+    Noise is off, or the same on both when a `source` is given. The change is infinite for a name that only one
+    neighbour releases, another shape, or NaN. So it is for `"requests"`, which is present when a mechanism's
+    noise requests differ between neighbours.
     """
     worst: dict[str, Change] = {}
     for number, (one, other) in enumerate(pairs):
@@ -223,7 +223,7 @@ def _difference(one: ArrayLike | None, other: ArrayLike | None) -> Floats:
 
 @dataclass(frozen=True)
 class Leak:
-    """A released name that breaks its declaration: why, how far it moved, and how far it may move."""
+    """A released name that violates its declaration: the reason, the value found and the value allowed."""
 
     name: str
     reason: Literal["undeclared", "sensitivity", "noise"]
@@ -240,12 +240,12 @@ def leaks(
     tolerance: float = TOLERANCE,
     alpha: float = ALPHA,
 ) -> list[Leak]:
-    """Everything that leaves a device and is not as declared; empty for a mechanism that keeps its word.
+    """All releases that violate their declaration; empty for a correct mechanism.
 
-    `undeclared`: a released name without a declaration. `sensitivity`: it moves farther between
+    `undeclared`: a released name without a declaration. `sensitivity`: it changes more between
     neighbours than declared. `noise`: on the data of the first pair, run once with each of `sources`, its
-    noise does not follow the declared law (a thousand values in all are enough to tell), or none is declared
-    although it moves.
+    noise does not follow the declared distribution (a thousand values in all are enough), or none is declared
+    although it changes.
     """
     neighbours = list(pairs)
     found = []
@@ -263,34 +263,34 @@ def leaks(
 
 
 def _noise_holds(values: Floats, law: Declared, alpha: float) -> bool:
-    """Whether noise is as declared: of the right law, or none where there is nothing to hide."""
+    """Whether noise is as declared: of the right distribution, or none where the sensitivity is 0."""
     if law.noise_std > 0:
         return noise_law(values, law.noise_std, alpha=alpha).holds
     return law.sensitivity == 0 and not values.any()
 
 
 def added_noise(mechanism: Mechanism[Data], data: Data, source: Source) -> dict[str, Floats]:
-    """For every released name what `source` changed in it, compared with silence, in the array's shape."""
+    """The noise that `source` adds to every released name, in the array's shape."""
     loud, quiet = mechanism(data, source), mechanism(data, RecordedNoise())
     return {name: np.asarray(loud[name], np.float64) - np.asarray(quiet[name], np.float64) for name in loud}
 
 
 def resends_differ(mechanism: Mechanism[Data], data: Data, source: Source) -> list[str]:
-    """Released names that are not the same bytes when the same thing is sent again.
+    """Released names whose bytes differ when the same release is sent again.
 
-    A second copy with new noise is a second release: an average of copies has less noise than was charged.
+    A retransmission with new noise is a second release: an average of copies has less noise than was charged.
     """
     one, other = mechanism(data, source), mechanism(data, source)
     sent, again = ({name: np.asarray(value).tobytes() for name, value in release.items()} for release in (one, other))
     return sorted(name for name in {*sent, *again} if sent.get(name) != again.get(name))
 
 
-# Releases on neighbouring data sets, from outside.
+# Black-box checks on neighbouring data sets.
 
 
 @dataclass(frozen=True)
 class GaussianAudit:
-    """Distance of two neighbours in standard deviations, with its interval, beside what was claimed."""
+    """Distance of two neighbours in standard deviations, with its confidence interval, and the claimed one."""
 
     mu: float
     low: float
@@ -299,7 +299,7 @@ class GaussianAudit:
 
     @property
     def verdict(self) -> Literal["violated", "consistent"]:
-        """`violated` when even the low end lies above the claim."""
+        """`violated` when the lower confidence bound is above the claim."""
         return "violated" if self.low > self.claimed else "consistent"
 
 
@@ -315,7 +315,7 @@ def gaussian_audit(
 
     Arrays are projected on `direction`; the best one is the `difference` that `sensitivity_found` gives.
     For noise that is normal with one scale, as `noise_law` and `spread_p_value` check: then this bound is
-    far tighter than counting (`covey.privacy.attacks.epsilon_lower_bound`).
+    far tighter than one from counts (`covey.privacy.attacks.epsilon_lower_bound`).
     """
     one, other = _scores(releases, direction), _scores(neighbour_releases, direction)
     degrees = len(one) + len(other) - 2
@@ -331,9 +331,9 @@ def gaussian_audit(
 
 
 def spread_p_value(releases: ArrayLike, neighbour_releases: ArrayLike) -> float:
-    """p-value of the noise having the same energy on two neighbouring data sets, from (n, ...) releases each.
+    """p-value for equal noise energy on two neighbouring data sets, from (n, ...) releases each.
 
-    The scale of the noise can tell neighbours apart even where the declared sensitivity holds, for
+    The scale of the noise can distinguish neighbours even where the declared sensitivity holds, for
     instance when it is divided by a number of samples that differs between them.
     """
     energies = []

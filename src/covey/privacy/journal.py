@@ -1,7 +1,7 @@
-"""A record on disk of every charge, written before the release it pays for may leave the device.
+"""Write-ahead journal of privacy charges: each is on disk before its release may leave the device.
 
-A crash can lose the checkpoint of a round but not its journal: what may have been sent stays
-charged. Lines are only ever added; each is complete on disk before the next thing happens.
+A crash can lose the checkpoint of a round but not its journal: a release that may have been sent
+stays charged. The file is append-only; each line is flushed to disk before the round continues.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Entry:
 
 
 class Journal:
-    """Where charges are written; without a `path` nothing is, for runs that live in memory alone."""
+    """Appends charges to the file at `path`; without one, for runs in memory, nothing is written."""
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
@@ -41,7 +41,7 @@ class Journal:
         self.last: list[Entry] = []
 
     def record(self, round: int, kind: Kind, users: NDArray[np.int64], rho: NDArray[np.float64]) -> None:
-        """Write a charge; returns when it is safe on disk."""
+        """Write a charge; returns once it is on disk."""
         if len(users) == 0:
             return
         kept = self.last if self.last and self.last[0].round == round else []
@@ -63,7 +63,7 @@ class Journal:
         self.last = [*kept, entry]
 
     def _break(self, file: BinaryIO) -> bytes:
-        """What ends a line that a crash cut off, so that the next one does not continue it."""
+        """The bytes that terminate a line truncated by a crash, so that the next entry starts a new line."""
         if file.seek(0, os.SEEK_END) == 0:
             return b""
         file.seek(-1, os.SEEK_END)
@@ -73,13 +73,13 @@ class Journal:
 def read_journal(path: Path) -> list[Entry]:
     """All charges written to `path`, oldest first; none when there is no such file.
 
-    A line that was cut off by a crash belongs to a release that could not leave, and does not count.
+    A line truncated by a crash belongs to a release that was never sent, and does not count.
     Any other damage is an error: totals could not be trusted.
     """
     if not path.is_file():
         return []
     entries = []
-    # What follows the last line break is cut off, and so is a line that was ended later by a cancel mark.
+    # Text after the last line break is truncated, and so is a line that was later terminated by a cancel mark.
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
         if line.endswith(b"\x18"):
             continue
@@ -91,7 +91,7 @@ def read_journal(path: Path) -> list[Entry]:
 
 
 def charge_lost(ledger: Ledger, entries: Sequence[Entry], first_round: int) -> Ledger:
-    """The ledger with the charges of all rounds from `first_round` on added, which its checkpoint has missed."""
+    """The ledger plus the charges of all rounds from `first_round` on, which its checkpoint lacks."""
     full = ledger.copy()
     for entry in entries:
         if entry.round >= first_round:
@@ -107,9 +107,9 @@ def charge_lost(ledger: Ledger, entries: Sequence[Entry], first_round: int) -> L
 def _entry(values: dict[str, object]) -> Entry:
     users, rho, kind, number = values["users"], values["rho"], values["kind"], values["round"]
     if not (isinstance(users, list) and isinstance(rho, list) and len(users) == len(rho) and isinstance(number, int)):
-        raise ValueError("it lists no users and costs")
+        raise ValueError("it does not list users and costs")
     if kind not in KINDS:
-        raise ValueError(f"'{kind}' is no kind of release")
+        raise ValueError(f"'{kind}' is not a kind of release")
     costs = tuple(float(cost) for cost in rho)
     if any(not cost >= 0 for cost in costs):
         raise ValueError("it holds a negative or undefined cost")

@@ -19,15 +19,14 @@ _COUNTS = ("releases", "announcements", "unprotected", "measured", "refusals")
 
 
 class Ledger:
-    """What each of `users` users has spent, as total rho, and a budget that refuses further releases.
+    """Total rho spent by each of `users` users, and a budget beyond which releases are refused.
 
-    rho: (U,) total zCDP cost; spent: the same by kind of release. releases, announcements: (U,)
-    numbers of charged gradients and identities; unprotected: (U,) identities that were announced as
-    they are, which no rho covers; measured: (U,) losses and accuracies that left a device, which no rho covers either;
-    refusals: (U,). With a budget (one epsilon for all or one per
-    user), a release whose charge would lift a user's total above it is refused as a whole for that
-    user. The budget is kept in rho, converted by the tight zCDP formula: stopping on the sum of rho
-    stays valid when noise and schedule are chosen from earlier outputs (Whitehouse et al. 2023).
+    rho: (U,) total zCDP cost; spent: the same by kind of release. releases, announcements: (U,) numbers of charged
+    gradients and identities; unprotected: (U,) identities announced without noise, which no rho covers; measured:
+    (U,) losses and accuracies that left a device, which no rho covers either; refusals: (U,). With a budget (one
+    epsilon for all or one per user), a release whose charge would lift a user's total above it is refused as a whole
+    for that user. The budget is kept in rho, converted by the tight zCDP formula: stopping on the sum of rho stays
+    valid when noise and schedule adapt to earlier outputs (Whitehouse et al. 2023).
     """
 
     def __init__(
@@ -65,7 +64,7 @@ class Ledger:
         return np.maximum(self.budget_rho - self.rho, 0.0)
 
     def affordable(self, users: Sequence[int] | NDArray[np.int64], rho: ArrayLike) -> NDArray[np.bool_]:
-        """Which of these users can pay `rho` (n,) within their budget, (n,) bool."""
+        """Which of these users can afford `rho` (n,) within their budget, (n,) bool."""
         index = np.asarray(users, dtype=np.int64)
         cost = np.broadcast_to(np.asarray(rho, float), index.shape)
         return np.asarray(self.rho[index] + cost <= self.budget_rho[index])
@@ -90,27 +89,27 @@ class Ledger:
         return paid
 
     def refuse(self, users: Sequence[int] | NDArray[np.int64]) -> None:
-        """Count a release that was not made because the budget could not pay it."""
+        """Count a release that was withheld because it exceeds the budget."""
         self.refusals[np.asarray(users, dtype=np.int64)] += 1
 
     def label_unprotected(self, users: Sequence[int] | NDArray[np.int64]) -> None:
-        """Count an identity that was announced as it is: nothing bounds what it tells."""
+        """Count an identity announced without noise: its leakage is unbounded."""
         self.unprotected[np.asarray(users, dtype=np.int64)] += 1
 
     def label_measured(self, users: Sequence[int] | NDArray[np.int64]) -> None:
-        """Count losses or accuracies that a device told as they are: nothing bounds what they tell."""
+        """Count losses or accuracies reported without noise: their leakage is unbounded."""
         self.measured[np.asarray(users, dtype=np.int64)] += 1
 
     def add_lost(self, users: Sequence[int] | NDArray[np.int64], rho: ArrayLike, kind: Kind = "gradient") -> None:
-        """Add a release that may have left before a crash; it counts whatever the budget says, for it has happened."""
+        """Add a release that may have left before a crash; it counts regardless of the budget."""
         index = np.asarray(users, dtype=np.int64)
         self.spent[kind][index] += np.asarray(rho, dtype=np.float64)
         (self.releases if kind == "gradient" else self.announcements)[index] += 1
 
     def raise_to(self, spent: Mapping[str, NDArray[np.float64]]) -> Ledger:
-        """The ledger with every user's total of each kind at least what `spent` (U,) says; NaN is passed over.
+        """The ledger with every user's total of each kind raised to at least `spent` (U,); NaN is ignored.
 
-        Two books on the same releases can differ after a crash or a restored backup; the larger one is right.
+        Two ledgers of the same releases can differ after a crash or a restored backup; the larger one is right.
         """
         full = self.copy()
         for kind in KINDS:

@@ -1,7 +1,7 @@
 """Sources of Gaussian noise: seeded for repeatable runs, cryptographic for deployment.
 
 A source is a picklable callable `(user, round, purpose, size) -> (size,) float64` of standard
-normal values; whoever uses it scales them. Every user has its own stream.
+normal values; the caller scales them. Every user has its own stream.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class SecureNoise:
 
 @dataclass(frozen=True)
 class NoNoise:
-    """Stands in where noise is off; asking it for noise is an error, so that none is ever assumed."""
+    """Placeholder where noise is off; a request for noise is an error, so that no caller assumes it."""
 
     def __call__(self, user: int, round: int, purpose: str, size: int) -> NDArray[np.float64]:
         """Never returns."""
-        raise RuntimeError("noise was asked for in a run whose noise is off")
+        raise RuntimeError("noise was requested in a run whose noise is off")
 
 
 def build_noise(kind: Literal["replay", "secure", "off"], seed: int) -> ReplayNoise | SecureNoise | NoNoise:

@@ -1,8 +1,8 @@
-"""Budget questions: of rounds, noise, epsilon and delta, the one that is not given.
+"""Budget planning: solve for the one of rounds, noise, epsilon and delta that is not given.
 
 In every round a user uploads its clipped gradient sum with Gaussian noise, and perhaps announces its
 task. Costs in rho add up over the run, and three formulas turn the sum into epsilon at delta. All
-answers are safe: noise is rounded up and rounds are rounded down, never the other way.
+answers are conservative: noise is rounded up and rounds are rounded down.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Quantity = Literal["rounds", "noise_std", "epsilon", "delta"]
 
 MOST_ROUNDS = 10**12
 SMALLEST_DELTA = 1e-300
-#: A larger total protects nothing and is beyond what the formulas can be evaluated for.
+#: A larger total protects nothing and is outside the numerical range of the formulas.
 MOST_RHO = 1e9
 
 
 @dataclass(frozen=True)
 class Releases:
-    """What one user sends in a run, apart from how much noise it adds.
+    """The releases of one user in a run, apart from the noise level.
 
     clip: norm of a sample's gradient after clipping, C. uploads: noised gradient sums in a round.
     identity_rho: cost of one announcement of the user's task by a noisy maximum (rho = epsilon^2 / 8),
@@ -62,7 +62,7 @@ class Releases:
         return float(sensitivity(self.clip, self.adjacency))
 
     def holds(self, method: Method) -> bool:
-        """Whether the formula is valid for what the user sends."""
+        """Whether the formula is valid for these releases."""
         return self.gaussian or method != "exact"
 
     def announced(self, rounds: int) -> int:
@@ -83,10 +83,10 @@ class Releases:
 
 @dataclass(frozen=True)
 class Plan:
-    """Rounds, noise, epsilon and delta that fit together, and which of the four was worked out.
+    """A consistent choice of rounds, noise, epsilon and delta, and which of the four was solved for.
 
     noise_std: standard deviation of the noise on the clipped gradient sum. by_method: the asked
-    quantity by each formula, None where the formula does not hold or knows no answer. epsilon: the
+    quantity by each formula, None where the formula does not hold or has no solution. epsilon: the
     asked limit, or the answer of `method`.
     """
 
@@ -148,7 +148,7 @@ def solve(
     delta: float | None = None,
     method: Method | None = None,
 ) -> Plan:
-    """The plan in which the one quantity that is None has been worked out from the three others.
+    """The plan with the one quantity that is None solved for, given the three others.
 
     `method` is the formula that answers: by default `exact` where all releases are Gaussian, `zcdp`
     otherwise. Raises `ScenarioError` when not exactly one quantity is missing, a value is not allowed,
@@ -188,7 +188,7 @@ def solve(
 
 
 def rounds_within(releases: Releases, noise_std: float, epsilon: float, delta: float, method: Method) -> int:
-    """The largest number of rounds whose epsilon at `delta` is at most `epsilon`; `MOST_ROUNDS` if that is less."""
+    """The largest number of rounds whose epsilon at `delta` is at most `epsilon`, capped at `MOST_ROUNDS`."""
     budget = rho_for_epsilon(epsilon, delta, method)
 
     def fits(rounds: int) -> bool:
@@ -220,9 +220,9 @@ def noise_for(releases: Releases, rounds: int, epsilon: float, delta: float, met
 
 
 def delta_for(rho: float, epsilon: float, method: Method) -> float | None:
-    """The smallest delta at which releases of total cost `rho` have this epsilon; None when only 1 would do.
+    """The smallest delta at which releases of total cost `rho` have this epsilon; None when there is none below 1.
 
-    Answers below `SMALLEST_DELTA` are given as that.
+    Clamped to at least `SMALLEST_DELTA`.
     """
     if rho == 0:
         return SMALLEST_DELTA
@@ -235,8 +235,8 @@ def worst_user(samples: ArrayLike, clip: float, v_max: float, n_min: float) -> t
 
     samples: (U,) X_i; clip: norm C of a user of mean size; v_max, n_min: cap (11e) and floor (11f). The
     cost of an upload falls with X_i std_i, which is never below max(n_min, sqrt(v_max) min X): that is
-    what the smallest user has when it is alone in its task, and company only adds to it. Nobody else
-    can pay more for an upload, whoever is served.
+    the value of the smallest user when it is alone in its task, and further users only increase it. No other user can
+    pay more for an upload, whichever users are served.
     """
     sizes = np.asarray(samples, dtype=np.float64)
     user = int(sizes.argmin())
@@ -245,7 +245,7 @@ def worst_user(samples: ArrayLike, clip: float, v_max: float, n_min: float) -> t
 
 
 def _delta_exact(rho: float, epsilon: float) -> float:
-    """Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m) with m^2 = 2 rho, written so that small values keep their digits."""
+    """Phi(m/2 - e/m) - exp(e) Phi(-m/2 - e/m) with m^2 = 2 rho, in a form without cancellation for small values."""
     from scipy.special import erfcx, ndtr
 
     distance = math.sqrt(2.0 * rho)

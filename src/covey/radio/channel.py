@@ -1,7 +1,7 @@
 """Channel gains between users and stations: path loss, shadowing and fading.
 
 Two parts: a channel (`ChannelModel`, made by a factory with the arguments of `Channel`) gives the gains of a round; a
-path loss (`PathLoss`, made by a factory from the radio section) is what `Channel` starts from.
+path loss (`PathLoss`, made by a factory from the radio section) is the distance-dependent part of `Channel`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from covey.parts import CHANNELS, PATH_LOSSES
 from covey.scenario.schema import Radio, Scenario
 from covey.seeding import generator
 
-#: Distances in metres to path loss in dB, element by element.
+#: Maps distances in metres to path loss in dB, elementwise.
 PathLoss = Callable[[FloatArray], FloatArray]
 
 
@@ -75,7 +75,7 @@ def distances(users_m: FloatArray, stations_m: FloatArray) -> FloatArray:
 
 
 class ChannelModel(Protocol):
-    """What a channel must offer."""
+    """The interface of a channel."""
 
     def gains(self, users_m: FloatArray, stations_m: FloatArray, round: int) -> FloatArray:
         """Linear power gains (U, B) in this round, from positions in metres, (U, 2) and (B, 2)."""
@@ -85,12 +85,12 @@ class ChannelModel(Protocol):
 class Channel:
     """Path loss with optional log-normal shadowing (fixed per run) and Rayleigh fading (redrawn every round).
 
-    `min_distance_m` is the smallest distance the path loss sees, so that gains stay finite.
+    Distances are clamped to at least `min_distance_m`, so that gains stay finite.
     """
 
     def __init__(self, radio: Radio, min_distance_m: float, seed: int) -> None:
         if not min_distance_m > 0:
-            raise ValueError(f"min_distance_m is {min_distance_m}; it must be positive, or the gain has no bound")
+            raise ValueError(f"min_distance_m is {min_distance_m}; it must be positive, or the gain is unbounded")
         self._radio = radio
         self._path_loss = build_path_loss(radio)
         self._min_distance_m = min_distance_m
@@ -98,7 +98,7 @@ class Channel:
 
     @property
     def draws(self) -> bool:
-        """Whether gains depend on the seed; otherwise they follow from distances alone, of any number of networks."""
+        """Whether gains depend on the seed; otherwise they depend on distances alone, also for a batch."""
         return self._radio.fading != "none" or self._radio.shadowing_db > 0
 
     def gains(self, users_m: FloatArray, stations_m: FloatArray, round: int) -> FloatArray:

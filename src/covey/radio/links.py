@@ -10,7 +10,7 @@ import numpy as np
 from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.scenario.schema import Compute
 
-#: Share of a slot by which a broadcast may miss the limit, so that rounding never costs a slot.
+#: Relative tolerance of the downlink limit, so that rounding never loses a slot.
 _SLOT_TOLERANCE = 1e-9
 
 
@@ -50,7 +50,7 @@ def broadcast_times(active: BoolArray, model_bits: float, rate_bps: float) -> Fl
 
 
 def downlink_slots(limit_s: float, model_bits: float, rate_bps: float) -> int:
-    """How many (station, task) broadcasts fit into `limit_s` seconds together, (11c)."""
+    """Number of (station, task) broadcasts that fit into `limit_s` seconds together, (11c)."""
     return math.floor(limit_s * rate_bps / model_bits * (1.0 + _SLOT_TOLERANCE))
 
 

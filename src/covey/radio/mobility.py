@@ -1,4 +1,4 @@
-"""How users move between two rounds: pure functions on arrays of positions."""
+"""Mobility models: pure functions on arrays of positions, applied between two rounds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Area = tuple[float, float]
 
 
 class MobilityModel(Protocol):
-    """What a mobility model must offer; it keeps no state of its own, so a run can be saved and resumed."""
+    """The interface of a mobility model; it is stateless, so that a run can be saved and resumed."""
 
     def start(self, positions_m: FloatArray, rng: np.random.Generator) -> FloatArray:
         """The model's memory at the start, (U, m); m may be 0."""
@@ -31,7 +31,7 @@ class MobilityModel(Protocol):
 
 
 class DrawnMobility(ABC):
-    """A mobility model that draws first and then moves, so that many networks can move at once, in arrays."""
+    """A mobility model that separates random draws from movement, so that a batch moves in one vectorised call."""
 
     @abstractmethod
     def start(self, positions_m: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -55,12 +55,12 @@ class DrawnMobility(ABC):
 
 
 def moves_in_arrays(model: MobilityModel) -> TypeGuard[DrawnMobility]:
-    """Whether the model draws first and then moves, without a `move` of its own that does something else."""
+    """Whether the model can move a batch in one call: it is a `DrawnMobility` that does not override `move`."""
     return isinstance(model, DrawnMobility) and type(model).move is DrawnMobility.move
 
 
 def reflect(positions_m: FloatArray, area_m: Area) -> FloatArray:
-    """Positions (..., U, 2) folded back into the area, as if its borders were mirrors."""
+    """Positions (..., U, 2) reflected at the borders of the area."""
     size = np.asarray(area_m, dtype=np.float64)
     folded = size - np.abs(size - np.mod(positions_m, 2 * size))
     return np.asarray(np.minimum(np.maximum(folded, 0.0), size))
@@ -110,7 +110,7 @@ class RandomWalk(DrawnMobility):
 
 @dataclass(frozen=True)
 class RandomWaypoint(DrawnMobility):
-    """Users head for a random point; whoever arrives rests there until the round ends and then picks the next one."""
+    """Users head for a random point; on arrival they wait there until the round ends, then pick the next one."""
 
     speed_m_s: float
     area_m: Area
@@ -120,7 +120,7 @@ class RandomWaypoint(DrawnMobility):
         return rng.uniform(0.0, self.area_m, (len(positions_m), 2))
 
     def draw(self, users: int, rng: np.random.Generator) -> FloatArray:
-        """New targets, (U, 2) in metres; for everybody, so that one arrival does not shift the others' numbers."""
+        """New targets, (U, 2) in metres; for all users, so that one arrival does not shift the random stream."""
         return rng.uniform(0.0, self.area_m, (users, 2))
 
     def moved(
@@ -147,7 +147,7 @@ def build_random_walk(mobility: Mobility, area_m: Area) -> RandomWalk:
 
 
 def build_random_waypoint(mobility: Mobility, area_m: Area) -> RandomWaypoint:
-    """Straight ways to random points, at constant speed."""
+    """Straight paths to random points, at constant speed."""
     return RandomWaypoint(mobility.speed_m_s, area_m)
 
 

@@ -1,4 +1,4 @@
-"""Where stations and users are at the start of a run."""
+"""Initial positions of stations and users."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from covey.seeding import generator
 def place(network: Network, seed: int) -> tuple[FloatArray, FloatArray]:
     """Station positions (B, 2) and user positions (U, 2) in metres: those given, else uniform in the area."""
     rng = generator(seed, "placement")
-    # Both are always drawn: giving one by hand leaves the other where the seed puts it.
+    # Always draw both, so that given positions of one do not change the random positions of the other.
     stations_m = rng.uniform(0.0, network.area_m, (network.stations, 2))
     users_m = rng.uniform(0.0, network.area_m, (network.users, 2))
     return _given_or(network.station_positions_m, stations_m), _given_or(network.user_positions_m, users_m)

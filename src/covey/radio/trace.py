@@ -1,6 +1,6 @@
-"""Positions and gains that were measured: from a CSV trace, or from a function that asks a real network.
+"""Measured positions and gains: from a CSV trace, or from a function that queries a real network.
 
-They stand in for the mobility and channel models of a scenario, in simulations and deployments alike.
+They replace the mobility and channel models of a scenario, in simulations and deployments alike.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from covey.scenario.schema import Scenario
 
 #: Columns of the two kinds of trace.
 POSITIONS, GAINS = ("round", "user", "x_m", "y_m"), ("round", "user", "station", "gain_db")
-#: Most numbers that a trace may stand for, rounds x users x (2 or stations): 400 MB.
+#: Maximum size of a trace, rounds x users x (2 or stations): 400 MB.
 _MOST_NUMBERS = 50_000_000
-#: Measures gains: takes the round (from 0), the number of users and of stations; gives (U, B) linear power gains.
+#: Measures gains: takes the round (from 0), the number of users and of stations; returns (U, B) linear power gains.
 Hook = Callable[[int, int, int], FloatArray]
 
 
 @dataclass(frozen=True)
 class TraceMobility:
-    """Users are where the trace says: positions_m (T, U, 2); after its last round they stay."""
+    """Replays positions_m (T, U, 2); users stay in place after the last round."""
 
     positions_m: FloatArray
 
@@ -54,7 +54,7 @@ class TraceMobility:
 
 @dataclass(frozen=True)
 class TraceChannel:
-    """Gains as measured: linear power gains (T, U, B); after its last round they stay."""
+    """Replays measured linear power gains (T, U, B); after the last round they stay constant."""
 
     measured: FloatArray
 
@@ -89,7 +89,7 @@ class HookChannel:
 def channel_and_mobility(
     scenario: Scenario, seed: int, trace: str = "", hook: str = ""
 ) -> tuple[ChannelModel | None, MobilityModel | None]:
-    """What replaces the scenario's channel and mobility: a trace file, a function `module:name`, or neither."""
+    """Replacements of the scenario's channel and mobility, or None: from a trace file or a function `module:name`."""
     channel: ChannelModel | None = None
     mobility: MobilityModel | None = None
     if trace:
@@ -110,11 +110,11 @@ def load_hook(name: str) -> Hook:
     module, colon, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function) if colon and function else None
-    except Exception as error:  # a module runs when it is imported, and may do anything wrong
+    except Exception as error:  # importing a module runs its code, which can raise anything
         what = f"{type(error).__name__}: {error}"
         raise ScenarioError(f"the measurement '{name}' cannot be loaded ({what}); give module:function") from None
     if not callable(found):
-        raise ScenarioError(f"the measurement '{name}' is no function; give module:function")
+        raise ScenarioError(f"the measurement '{name}' is not a function; give module:function")
     hook: Hook = found
     return hook
 
@@ -122,7 +122,7 @@ def load_hook(name: str) -> Hook:
 def read_trace(path: Path, users: int, stations: int) -> TraceMobility | TraceChannel:
     """A trace of positions (round,user,x_m,y_m) or of gains (round,user,station,gain_db); rounds count from 1.
 
-    Everybody must be in round 1. What a later round does not name stays as it was.
+    Round 1 must name every user. Values that a later round omits carry over.
     """
     try:
         with open(path, encoding="utf-8", newline="") as file:
@@ -152,7 +152,7 @@ def read_trace(path: Path, users: int, stations: int) -> TraceMobility | TraceCh
     if len(missing):
         what = "" if positions else f" and station {missing[0][1]}"
         raise DataError(
-            f"the trace '{path}' does not name user {missing[0][0]}{what} in round 1; everybody must be there"
+            f"the trace '{path}' does not name user {missing[0][0]}{what} in round 1; every user must be there"
         )
     for before, now in itertools.pairwise(values):
         now[...] = np.where(np.isnan(now), before, now)
@@ -162,13 +162,13 @@ def read_trace(path: Path, users: int, stations: int) -> TraceMobility | TraceCh
 def _parsed(
     path: Path, line: int, row: dict[str, str], positions: bool, users: int, stations: int
 ) -> tuple[int, int, slice, list[float]]:
-    """Round, user, where the numbers go, and the numbers of one line."""
+    """Round, user, target slice and numbers of one line."""
     try:
         number, user = int(row["round"]), int(row["user"])
         where = slice(0, 2) if positions else slice(int(row["station"]), int(row["station"]) + 1)
         numbers = [float(row[name]) for name in (("x_m", "y_m") if positions else ("gain_db",))]
     except (ValueError, TypeError):
-        raise DataError(f"line {line} of the trace '{path}' holds something that is no number") from None
+        raise DataError(f"line {line} of the trace '{path}' holds a value that is not a number") from None
     if number < 1 or not 0 <= user < users or not (positions or 0 <= where.start < stations):
         raise DataError(
             f"line {line} of the trace '{path}' is out of range; rounds start at 1, users are 0 to {users - 1} and"

@@ -1,4 +1,4 @@
-"""What each plot of a run shows, in words and numbers, for readers who cannot see it."""
+"""Alt text for the plots of a run, for screen readers."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from covey.report.page_data import spent_epsilons
 from covey.report.words import VIOLATION_WORDS, count, listed, number, percent, quantity
 from covey.simulation import History
 
-#: More lines than this are told by their range.
-_TOLD = 8
+#: Above this many lines the text gives only their range.
+_MOST_LINES = 8
 
 Show = Callable[[float | None], str]
 
 
 def plot_texts(history: History) -> dict[str, str]:
-    """The text alternative of every plot of a run with at least one round, by the name of the plot."""
+    """Alt text of every plot by plot name; the run has at least one round."""
     rounds = count(len(history.records), "round")
     return {
         "loss": f"Line chart over {rounds}: training loss by true group. {_groups(history, 'group_loss', number)}",
@@ -56,10 +56,10 @@ def _tasks(history: History, column: str, show: Show) -> str:
 
 
 def _moves(noun: str, before: Sequence[float], after: Sequence[float], show: Show) -> str:
-    if len(after) > _TOLD:
+    if len(after) > _MOST_LINES:
         known = [value for value in after if np.isfinite(value)]
         return f"{noun}s end between {show(min(known))} and {show(max(known))}." if known else ""
-    # Nothing is told about groups without users, and before the first round nothing where groups are not known.
+    # Groups without users are skipped; `before` is empty where the true groups are unknown.
     told = [
         f"{noun.lower()} {index} from {show(first)} to {show(last)}"
         for index, (first, last) in enumerate(zip(before, after, strict=False))

@@ -1,4 +1,4 @@
-"""The picture of the uplink: who holds which block of which station, now and over all rounds."""
+"""Uplink plot: which user holds which block of which station, in one round and over all rounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from covey.simulation import History
 from covey.simulation.record import UserRecord
 
 _WIDTH_IN, _FREE = 9.6, "#F4F4F4"
-#: Smallest cells, in points, that hold two lines, one user number, one percentage, and one digit.
+#: Smallest cell sizes, in points, that fit two lines, a user number, a percentage, and a digit.
 _FULL_CELL, _NUMBER_CELL, _SHARE_CELL, _DIGIT_CELL = (78.0, 28.0), (22.0, 11.0), (18.0, 10.0), (8.5, 9.5)
 _LEGEND_TASKS = 12
 
@@ -30,7 +30,7 @@ def draw_blocks(history: History, round: int = -1) -> Figure:
     """The block grid of one round, above a strip over all rounds.
 
     `round` counts the played rounds from 0; -1 is the last. The strip shows the task on every
-    block where a digit fits, else the share of each station's blocks in use.
+    block if a digit fits, otherwise the share of each station's blocks in use.
     """
     with drawing_style(**{"axes.grid": False}):
         network = history.scenario.network
@@ -65,7 +65,7 @@ def occupancy(users: UserRecord, stations: int, blocks: int) -> Integers:
 
 
 def fits(cell_pt: Size, needed_pt: Size) -> bool:
-    """Whether a cell is large enough for what is to be written into it."""
+    """Whether a cell is large enough for its label."""
     return cell_pt[0] >= needed_pt[0] and cell_pt[1] >= needed_pt[1]
 
 
@@ -146,7 +146,7 @@ def _separate(axes: Axes, columns: int, rows: int, width: float) -> None:
 
 
 def _tasks(users: UserRecord, holders: Integers, tasks: int) -> Integers:
-    """The task on each block: -1 where it is free, `tasks` where nobody knows it, as under masks of real devices."""
+    """The task on each block: -1 where it is free, `tasks` where it is unknown (masked uploads of real devices)."""
     task = users.identity[holders]
     return np.where(holders >= 0, np.where(task < 0, tasks, task), -1)
 

@@ -1,4 +1,4 @@
-"""The bound against a run, for readers: one sentence, tables, remarks, rows and the picture."""
+"""Output of `covey bound`: summary sentence, tables, remarks, CSV rows and plot."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from covey.report.words import count, listed, number, percent
 from covey.scenario import Scenario
 from covey.theory import CAUSES, RunBound, TaskBound
 
-#: Fill and hatch of each cause, apart in grey print too.
+#: Fill and hatch of each cause, distinguishable in greyscale.
 _FILLS = dict(zip(CAUSES, (STACK[0], STACK[1], ("#A6A6A6", "xx"), ("#5A5A5A", ""), STACK[2]), strict=True))
 _COLUMNS = 4
 
 
 def bound_sentence(result: RunBound) -> str:
-    """What the comparison found, in one sentence."""
+    """The result of the comparison in one sentence."""
     numbers = result.to_dict()
     if not numbers["steps"]:
         return "Nobody took part in any round, so that no model moved and there is nothing to bound."
@@ -40,7 +40,7 @@ def bound_sentence(result: RunBound) -> str:
 
 
 def remarks(result: RunBound, scenario: Scenario) -> list[str]:
-    """Where the constants come from, and what the numbers do not say."""
+    """Origin of the constants, and caveats."""
     steps = [task.learning_rate * task.curvature.largest for task in result.tasks]
     effective = np.concatenate([task.effective_steps for task in result.tasks])
     numbers = result.to_dict()
@@ -80,7 +80,7 @@ def _excess(numbers: dict[str, Any]) -> str:
 
 
 def bound_tables(result: RunBound) -> list[Table]:
-    """Bound against truth, and what each cause adds, one row per task."""
+    """Bound against measured loss, and the contribution of each cause; one row per task."""
     first = _table("Bound against measured loss where somebody took part; mean squared gradient")
     for head in ("task", "group", "L", "loss", "held", "ratio", "max", "added up", "grad^2", "bound"):
         first.add_column(head, justify="right", no_wrap=True)
@@ -118,7 +118,7 @@ def bound_rows(result: RunBound) -> Iterable[dict[str, Any]]:
 
 
 def draw_bound(result: RunBound, setting: str) -> Figure:
-    """Measured loss, one-step and accumulated bound of every task, with what adds to the bound stacked below."""
+    """Measured loss, one-step and accumulated bound of every task, with contributions to the bound stacked below."""
     rows = -(-len(result.tasks) // _COLUMNS)
     columns = -(-len(result.tasks) // rows)
     with drawing_style():

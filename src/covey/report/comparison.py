@@ -1,4 +1,4 @@
-"""The picture and the table of a comparison of policies."""
+"""Plot and table of a policy comparison."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rich.table import Table
 from covey.evaluation import Comparison, mean_interval
 from covey.report.palette import ALARM, INK, MUTED, OKABE_ITO, drawing_style
 
-#: The policy against which others are drawn when there is no greedy.
+#: Baseline policy; the first one if it was not evaluated.
 _REFERENCE = "greedy"
 
 
 def draw_comparison(comparison: Comparison) -> Figure:
-    """Every layout's reward difference to greedy as a dot, with mean and 95 % interval, and violations beside."""
+    """Reward difference to greedy, one dot per layout, with mean and 95 % interval; violations on the right."""
     reference = _reference(comparison)
     with drawing_style(**{"axes.grid.axis": "x"}):
         shown = [result for result in comparison.results if result.policy != reference]

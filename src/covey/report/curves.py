@@ -1,4 +1,4 @@
-"""The pictures over rounds: losses, accuracies, identities, privacy, service, delay and energy."""
+"""Plots over rounds: losses, accuracies, identities, privacy, service, delay and energy."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from covey.simulation import History
 Panel = Callable[[Axes, History], None]
 Array = NDArray[np.float64]
 
-#: More groups than this share one legend entry and thin lines.
+#: Above this many groups, lines are thin and share one legend entry.
 LEGEND_GROUPS = 8
-#: More different totals than this are converted by interpolation, which is within 0.01 % of exact.
+#: Above this many distinct totals, epsilon is interpolated, within 0.01 % of the exact value.
 EXACT_TOTALS = 40
 
 _PANEL_IN, _FOOT_IN = (4.8, 3.1), 0.2
@@ -68,7 +68,7 @@ def draw_panel(history: History, name: str) -> Figure:
 
 
 def epsilons(rho: Array, delta: float, method: Method = "exact") -> Array:
-    """Epsilon at `delta` of every total in `rho`, in its shape; infinite totals stay infinite."""
+    """Epsilon at `delta` for each total in `rho`, same shape; infinity propagates."""
     result = np.where(np.isinf(rho), np.inf, 0.0)
     finite = np.isfinite(rho) & (rho > 0)
     totals, back = np.unique(rho[finite], return_inverse=True)
@@ -84,12 +84,12 @@ def epsilons(rho: Array, delta: float, method: Method = "exact") -> Array:
 
 @lru_cache(maxsize=4 * EXACT_TOTALS)
 def _epsilon(rho: float, delta: float, method: Method) -> float:
-    """A conversion takes milliseconds, and a report asks for the same ones several times."""
+    """Cached: a conversion takes milliseconds, and a report repeats the same ones."""
     return epsilon(rho, delta, method)
 
 
 def _axes(figure: Figure, corner: tuple[float, float]) -> Axes:
-    """Axes with fixed margins inside a panel at `corner`, in inches; solving a layout would take seconds."""
+    """Axes with fixed margins inside a panel at `corner`, in inches; constrained layout would take seconds."""
     width, height = figure.get_size_inches()
     left, bottom, right, top = 0.68, 0.5, 0.1, 0.33 + 2 * _LEGEND_ROW_PT / 72
     return figure.add_axes(
@@ -122,7 +122,7 @@ def _finish(axes: Axes, title: str, first: int, last: int, *, share: bool = Fals
         axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     else:
         axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    # Between title and axes, where it hides no data.
+    # Legend between title and axes, so that it covers no data.
     entries = len(axes.get_legend_handles_labels()[0]) if legend else 0
     rows = -(-entries // _LEGEND_COLUMNS)
     axes.set_title(title, pad=6.0 + _LEGEND_ROW_PT * rows)
@@ -211,7 +211,7 @@ def _identities(axes: Axes, history: History) -> None:
 def _privacy(axes: Axes, history: History) -> None:
     rounds = _rounds(history)
     delta = history.scenario.privacy.delta
-    # The exact formula holds for Gaussian releases alone.
+    # The exact formula is valid for purely Gaussian releases only.
     method: Method = "zcdp" if history.user_column("rho_identity").any() else "exact"
     spent = epsilons(history.user_column("rho").astype(float), delta, method)
     title = f"Privacy spent: epsilon at delta = {number(delta, 1)}"

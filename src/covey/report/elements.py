@@ -1,4 +1,4 @@
-"""Parts of the web pages as HTML: sections, figures, tables, and the page around them."""
+"""HTML building blocks of the reports: sections, figures, tables, and the page skeleton."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from covey.report.sheets import Sheet
 
 
 def document(title: str, body: Iterable[str], data: Mapping[str, Any]) -> str:
-    """A whole page that needs nothing beside it; `data` is what its scripts draw.
+    """A self-contained page; its scripts draw `data`.
 
-    The page may load nothing and run nothing but the scripts it holds, which are known by their hash.
+    The content security policy allows only the inline scripts and style, by hash, and no external resources.
     """
     style = asset("uplot/uPlot.min.css") + "\n" + asset("report.css")
     scripts = [chart_library(), joined("page.js")]
@@ -38,14 +38,14 @@ def document(title: str, body: Iterable[str], data: Mapping[str, Any]) -> str:
 
 
 def section(title: str, sentences: Sequence[str], *parts: str) -> str:
-    """A section: what it means, in sentences of this run, then its figures and tables."""
+    """A section: an interpretation of this run, then figures and tables."""
     text = " ".join(escape(sentence) for sentence in sentences).replace(" %", "&nbsp;%")
     meaning = f'<div class="meaning"><h3>What this means</h3><p>{text}</p></div>' if text else ""
     return f"<section><h2>{escape(title)}</h2>{meaning}{''.join(parts)}</section>"
 
 
 def plot(name: str, title: str, alternative: str, still: bytes | None = None, note: str = "") -> str:
-    """A plot that scripts draw; in print and without scripts the picture `still`, or nothing, takes its place."""
+    """A scripted plot; in print and without JavaScript it falls back to the image `still`, or to nothing."""
     picture = f'<img class="still" src="{source(still)}" alt="{escape(alternative)}">' if still else ""
     kind = "" if still else ' class="moving"'
     caption = f"<figcaption>{escape(note)}</figcaption>" if note else ""
@@ -56,17 +56,17 @@ def plot(name: str, title: str, alternative: str, still: bytes | None = None, no
 
 
 def player(noun: str) -> str:
-    """Where the slider over rounds or epochs goes, which all that follows on the page obeys."""
+    """Placeholder of the slider over rounds or epochs that drives the rest of the page."""
     return f'<div id="player" class="player moving" role="group" aria-label="Choose the {escape(noun)}"></div>'
 
 
 def plots(*figures: str) -> str:
-    """Plots side by side where there is room."""
+    """Plots side by side if the page is wide enough."""
     return f'<div class="panels">{"".join(figures)}</div>'
 
 
 def picture(image: bytes, alternative: str, caption: str) -> str:
-    """A wide picture for print and for readers without scripts."""
+    """A wide image for print and for browsers without JavaScript."""
     return (
         f'<figure class="wide still"><div class="scroll" tabindex="0"><img src="{source(image)}"'
         f' alt="{escape(alternative)}"></div><figcaption>{escape(caption)}'
@@ -75,12 +75,12 @@ def picture(image: bytes, alternative: str, caption: str) -> str:
 
 
 def source(image: bytes) -> str:
-    """A PNG as the address of itself."""
+    """A PNG as a data URL."""
     return f"data:image/png;base64,{b64encode(image).decode('ascii')}"
 
 
 def table(sheet: Sheet) -> str:
-    """A sheet as a table that scrolls sideways on its own."""
+    """A sheet as a horizontally scrollable table."""
 
     def cell(tag: str, index: int, text: str) -> str:
         kinds = [] if index < sheet.words or "right" in text or "wrong" in text or text == "identity" else ["n"]
@@ -103,7 +103,7 @@ def table(sheet: Sheet) -> str:
 
 
 def tiles(entries: Iterable[tuple[str, str, str]]) -> str:
-    """The most important numbers: label, value, and a word about it."""
+    """Key figures as tiles: label, value, caption."""
     items = "".join(
         f"<div><dt>{escape(label)}</dt><dd>{escape(value)}<small>{escape(more)}</small></dd></div>"
         for label, value, more in entries
@@ -112,12 +112,12 @@ def tiles(entries: Iterable[tuple[str, str, str]]) -> str:
 
 
 def folded(title: str, content: str) -> str:
-    """Content that opens on demand; `content` is HTML."""
+    """A collapsible block; `content` is HTML."""
     return f"<details><summary>{escape(title)}</summary>{content}</details>"
 
 
 def settings(scenario: str, versions: Mapping[str, str]) -> str:
-    """The scenario as TOML and the versions of the software, folded."""
+    """The scenario as TOML and the software versions, collapsed."""
     rows = "".join(f"<tr><td>{escape(name)}</td><td>{escape(version)}</td></tr>" for name, version in versions.items())
     return folded("Scenario", f"<pre>{escape(scenario)}</pre>") + folded(
         "Versions", f"<table><tbody>{rows}</tbody></table>"
@@ -125,7 +125,7 @@ def settings(scenario: str, versions: Mapping[str, str]) -> str:
 
 
 def _json(data: Mapping[str, Any]) -> str:
-    """JSON that cannot end the element that holds it."""
+    """JSON escaped so that it cannot close its script element."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 

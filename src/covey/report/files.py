@@ -1,4 +1,4 @@
-"""Writing the pictures and the page of a run, or of a training, into its folder."""
+"""Write the images and the report page of a run or training into its folder."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ Write = Callable[[Path, bytes], object]
 def write_report(
     history: History, folder: Path, versions: Mapping[str, str], write: Write = Path.write_bytes
 ) -> list[Path]:
-    """Write map.png, curves.png, blocks.png and report.html; the paths that were written.
+    """Write map.png, curves.png, blocks.png and report.html; return their paths.
 
-    `write` puts bytes into a file; give an atomic writer where a half-written file would hurt.
+    `write` stores bytes in a file; pass an atomic writer to rule out partial files.
     """
     pictures = draw_pictures(history)
     files = {f"{name}.png": image for name, image in pictures.items()}
@@ -41,7 +41,7 @@ def write_training_report(
     versions: Mapping[str, str],
     write: Write = Path.write_bytes,
 ) -> list[Path]:
-    """Write training.png, once there is an epoch, and report.html of a training; the paths that were written."""
+    """Write report.html of a training, and training.png if an epoch is finished; return their paths."""
     image = png(draw_training(rows, settings)) if rows else None
     page = build_training_page(
         rows, settings, scenario, seed=seed, learning=learning, versions=versions, image=image

@@ -1,4 +1,4 @@
-"""The report of a run as one self-contained web page: no network, nothing beside it."""
+"""The report of a run as one self-contained web page that works offline."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TITLES: dict[str, str] = {
     "delay": "Delay of a round",
     "energy": "Energy of a round",
 }
-#: Plots that have a picture for print and for readers without scripts.
+#: Plots with a static image for print and for browsers without JavaScript.
 _PICTURED = ("loss", "accuracy", "identities", "privacy", "clipping", "service", "delay", "energy")
 
 
@@ -53,7 +53,7 @@ def render_html(history: History, *, versions: Mapping[str, str]) -> str:
 
 
 def build_page(history: History, versions: Mapping[str, str], pictures: Mapping[str, bytes]) -> str:
-    """`render_html` from pictures that were drawn already, by `draw_pictures`."""
+    """`render_html` with images already drawn by `draw_pictures`."""
     summary = history.summary()
     body = [_notes(summary), _head(history)]
     if history.records:
@@ -115,7 +115,7 @@ def _tiles(summary: dict[str, Any]) -> str:
 
 
 def _rounds(history: History, summary: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
-    """Map, blocks and identities of one round, chosen by a slider; the last round without scripts."""
+    """Map, blocks and identities of the round on the slider; without JavaScript, of the last round."""
     rounds, network = history.records[-1].round, history.scenario.network
     the_map = (
         f"Map of round {rounds}: {count(network.stations, 'station')} and {count(network.users, 'user')}, of whom"
@@ -192,9 +192,9 @@ def _results(history: History, summary: dict[str, Any]) -> list[str]:
 
 
 def _notes_on_spending(history: History) -> dict[str, str]:
-    """Captions of the plots of epsilon: by which formula, and against which budget."""
+    """Captions of the epsilon plots: formula and budget."""
     zcdp = epsilon_method(history) == "zcdp"
-    formula = "By the zCDP formula, in which budgets are kept and which holds for all releases." if zcdp else ""
+    formula = "By the zCDP formula, which holds for all releases and in which budgets are accounted." if zcdp else ""
     budget = "" if history.ledger.budget_epsilon is not None else " No budget was set."
     return {"privacy": formula, "spent": f"After the round chosen above.{budget}"}
 
@@ -216,12 +216,12 @@ def _repeat(history: History) -> str:
         "--seed", str(history.seed), "--out", "again",
     ])  # fmt: skip
     exact = (
-        "Noise came from the operating system, so a repetition gives other numbers of the same kind."
+        "Noise came from the operating system, so a repetition gives different numbers from the same distribution."
         if history.scenario.privacy.noise == "secure"
-        else "With the same versions it gives the same numbers, bit by bit, with any number of workers."
+        else "With the same versions it gives bit-identical numbers with any number of workers."
     )
     return (
-        "<section><h2>Repeat this run</h2><p>The scenario stands in <code>scenario.toml</code> beside this page and"
+        "<section><h2>Repeat this run</h2><p>The scenario is in <code>scenario.toml</code> next to this page and"
         f" below. {exact} A policy of your own goes to <code>covey.simulate</code> in Python.</p>"
         f"<pre>{escape(command)}</pre></section>"
     )

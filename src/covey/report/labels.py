@@ -1,4 +1,4 @@
-"""Placing small labels in a picture so that they cover each other as little as possible."""
+"""Label placement with minimal overlap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Points = NDArray[np.float64]
 
 
 class LabelPlacer:
-    """Chooses, label by label, the place that overlaps least with what is already there.
+    """Greedy label placement: each label takes the candidate position with the least overlap.
 
     Coordinates are in points (1/72 inch) from the lower left corner of a `width` x `height` field.
     """
@@ -20,20 +20,20 @@ class LabelPlacer:
         self._weights: list[float] = []
 
     def occupy(self, centre: Points, size: tuple[float, float], weight: float = 1.0) -> None:
-        """Mark a box (centre, width and height) as taken; a larger weight is avoided more."""
+        """Mark a box (centre, width and height) as occupied; overlap costs are multiplied by `weight`."""
         self._boxes.append(_box(centre, size))
         self._weights.append(weight)
 
     def occupy_line(self, start: Points, end: Points, weight: float = 0.6) -> None:
-        """Mark a thin line as taken."""
+        """Mark a thin line as occupied."""
         steps = max(2, int(np.linalg.norm(end - start) / 6.0))
         for share in np.linspace(0.0, 1.0, steps):
             self.occupy(start + share * (end - start), (4.0, 4.0), weight)
 
     def place(self, candidates: Points, size: tuple[float, float], reluctance: Points | None = None) -> Points:
-        """The best of `candidates` (n, 2), centres in order of preference, and mark it as taken.
+        """The best of `candidates` (n, 2), centres in order of preference; it is marked as occupied.
 
-        `reluctance` (n,) is added to the covered share of each candidate's own area.
+        `reluctance` (n,) is added to each candidate's cost, the covered share of its area.
         """
         extra = 0.01 * np.arange(len(candidates)) if reluctance is None else reluctance
         costs = [self._cost(_box(centre, size)) + more for centre, more in zip(candidates, extra, strict=True)]
@@ -51,7 +51,7 @@ class LabelPlacer:
 
 
 def text_size(text: str, points: float) -> tuple[float, float]:
-    """Width and height in points that a text takes in the font of the pictures, near enough."""
+    """Approximate width and height in points of a text in the font of the plots."""
     lines = text.split("\n")
     return 0.62 * points * max(len(line) for line in lines) + 2.0, 1.22 * points * len(lines)
 

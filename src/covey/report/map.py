@@ -1,4 +1,4 @@
-"""The picture of the network: cells, stations, users, links."""
+"""Network map: cells, stations, users, links."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Array = NDArray[np.float64]
 
 
 def draw_map(history: History, round: int = -1) -> Figure:
-    """The network in one round: who stands where, who serves whom on which block, who was wrong.
+    """The network in one round: positions, links with their blocks, wrong identities, violations.
 
     `round` counts the played rounds from 0; -1 is the last. Before the first round only stations
     and cells are drawn.
@@ -93,10 +93,10 @@ def draw_map(history: History, round: int = -1) -> Figure:
 
 
 def cells(points: Array, width: float, height: float) -> list[Array]:
-    """Nearest-point regions of `points` (B, 2) inside a rectangle, one polygon (n, 2) each.
+    """Voronoi cells of `points` (B, 2) inside a rectangle, one polygon (n, 2) each.
 
-    Each polygon is the rectangle cut by the bisectors with all other points; coinciding points
-    share their region.
+    Each cell is the rectangle clipped at the bisectors with all other points; coinciding points
+    share a cell.
     """
     polygons = []
     for own, point in enumerate(points):
@@ -124,7 +124,7 @@ def _cut(polygon: Array, direction: Array, limit: float) -> Array:
 
 
 def _wrong(history: History, users: UserRecord) -> NDArray[np.bool_]:
-    """(U,) whose identity does not belong to their group, under the matching of that round."""
+    """(U,) True for users whose identity is wrong under the matching of that round."""
     groups = np.asarray(matching(users.identity, history.groups, history.scenario.network.tasks))
     known = (users.identity >= 0) & (history.groups >= 0)
     return np.asarray(known & (groups[users.identity] != history.groups))
@@ -172,7 +172,7 @@ def _draw_users(
         autolim=False,
     )
     shown = [(task, colours[group], markers[group]) for task, group in enumerate(groups)]
-    # Where uploads of real devices are masked, nobody knows their tasks.
+    # Task -1 is unknown: masked uploads of real devices.
     for task, colour, marker in [*shown, (-1, MUTED, "o")]:
         for mask, filled in (((users.identity == task) & ~served, False), ((users.identity == task) & served, True)):
             axes.scatter(
@@ -221,7 +221,7 @@ def _draw_users(
 
 
 def _beside_link(start: Array, end: Array, size: tuple[float, float]) -> tuple[Array, tuple[float, float], Array]:
-    """What to ask the placer for a label on a link, or off it where the link is too short or crowded."""
+    """Arguments of `LabelPlacer.place` for a label on a link, or beside it if the link is too short or crowded."""
     along = end - start
     length = float(np.linalg.norm(along))
     across = np.array([-along[1], along[0]]) / length if length > 0 else np.array([1.0, 0.0])

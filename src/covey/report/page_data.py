@@ -1,9 +1,9 @@
-"""What the interactive pages draw, as one dictionary that is ready for JSON.
+"""JSON data of the interactive pages.
 
-The report of a run holds `report_data(history)` as its only data, and a live page can send the same:
-`site_data` once, then one `frame_data` per round. All values are text, true or false, null, numbers,
-lists and dictionaries. A value that does not exist or is infinite is null; `privacy.unlimited` says
-whether epsilon is infinite. Numbers are rounded to what can be seen.
+The report of a run embeds `report_data(history)`. A live page sends the same content incrementally:
+`site_data` once, then one `frame_data` per round. Values are plain JSON types. Missing and infinite
+values are null; `privacy.unlimited` says whether epsilon is infinite. Numbers are rounded to plot
+resolution.
 
 `report_data(history)`:
 
@@ -11,11 +11,11 @@ whether epsilon is infinite. Numbers are rounded to what can be seen.
 | --- | --- |
 | `kind` | "run" |
 | `name`, `policy`, `seed` | of the run |
-| `rounds`, `planned` | rounds played and asked for |
-| `site` | what does not change, see below |
-| `start` | `loss`, `accuracy`, and lists by group `group_loss`, `group_accuracy`, before the first round |
+| `rounds`, `planned` | rounds played and requested |
+| `site` | data shared by all rounds, see below |
+| `start` | initial `loss`, `accuracy`, and per-group lists `group_loss`, `group_accuracy` |
 | `series` | columns of rounds.csv by name: a list over rounds; `task_...` and `group_...`: K such lists |
-| `frames` | one dictionary per round, see below; of long runs with many users only every n-th and the last |
+| `frames` | one dictionary per round, see below; subsampled (every n-th and the last) for large runs |
 
 `site_data(history)`:
 
@@ -23,14 +23,14 @@ whether epsilon is infinite. Numbers are rounded to what can be seen.
 | --- | --- |
 | `area_m` | [width, height] |
 | `stations_m` | B pairs [x, y] |
-| `station_tasks` | B lists of the tasks that a station can run |
-| `cells_m` | B polygons of pairs [x, y]: where each station is the nearest |
+| `station_tasks` | B lists of the tasks a station can run |
+| `cells_m` | B Voronoi cells as polygons of pairs [x, y] |
 | `users`, `tasks`, `blocks` | numbers of users, tasks (and groups), and blocks of a station |
-| `groups` | (U) true group of every user, -1 where nobody knows it |
+| `groups` | (U) true group of every user, -1 if unknown |
 | `samples` | (U) training samples of every user |
 | `matched` | (K) group of every task in the last round; the group's colour is the task's |
 | `colours` | `light` and `dark`: K colours by group for a light and a dark page |
-| `kinds` | kinds of violations, in the order of the bits of `flags`: [column, short name, words] |
+| `kinds` | kinds of violations, in the bit order of `flags`: [column, short name, description] |
 | `privacy` | `delta`, `method` ("exact" or "zcdp"), `budget` ((U) epsilons, or null), `unlimited` |
 
 `frame_data(...)`:
@@ -38,12 +38,12 @@ whether epsilon is infinite. Numbers are rounded to what can be seen.
 | key | holds |
 | --- | --- |
 | `round` | number of the round, from 1 |
-| `x_dm`, `y_dm` | (U) positions in decimetres; absent when nobody moved since the frame before |
-| `identity` | (U) announced task, -1 where nobody knows it, as under the masks of real devices |
-| `matched` | (K) group of every task in this round, -1 if not known: u is right when matched[identity[u]] = groups[u] |
-| `served` | users that are served, and of each of them `station`, `block` and `rate_bps` |
-| `violators` | users that broke a rule, and of each of them `flags` (bits, see docs/metrics.md) |
-| `epsilon` | (U) spent so far; absent when epsilon is infinite |
+| `x_dm`, `y_dm` | (U) positions in decimetres; absent if unchanged since the previous frame |
+| `identity` | (U) announced task, -1 if unknown (masked uploads of real devices) |
+| `matched` | (K) group of every task in this round, -1 if unknown: u is right when matched[identity[u]] = groups[u] |
+| `served` | indices of served users, with `station`, `block` and `rate_bps` of each |
+| `violators` | indices of violating users, with `flags` of each (bit mask, see docs/metrics.md) |
+| `epsilon` | (U) spent so far; absent if infinite |
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ from covey.report.words import VIOLATION_NAMES, VIOLATION_WORDS
 from covey.simulation import History
 from covey.simulation.record import RoundRecord
 
-#: Positions of at most so many users x rounds are kept: about 25 bytes each.
+#: Limit on users x frames in a page, at about 25 bytes each.
 FRAME_CELLS = 120_000
-#: Backgrounds of the pages, which colours must stand out from.
+#: Page backgrounds, against which colours need contrast.
 PAGES: dict[str, str] = {"light": "#ffffff", "dark": "#15171a"}
 
 Array = NDArray[np.float64]
 
 
 def report_data(history: History) -> dict[str, Any]:
-    """Everything that the report of a run draws; the module says what each key holds."""
+    """The data of a run's report; keys are listed in the module docstring."""
     spent = spent_epsilons(history)
     shown = shown_rounds(len(history.records), len(history.samples))
     frames: list[dict[str, Any]] = []
@@ -93,7 +93,7 @@ def report_data(history: History) -> dict[str, Any]:
 
 
 def site_data(history: History) -> dict[str, Any]:
-    """What all rounds share: the area, stations, users, colours and budgets."""
+    """Data shared by all rounds: area, stations, users, colours and budgets."""
     network, privacy = history.scenario.network, history.scenario.privacy
     width_m, height_m = network.area_m
     colours = group_colours(network.tasks)
@@ -130,10 +130,10 @@ def series_data(history: History) -> dict[str, list[Any]]:
 def frame_data(
     history: History, record: RoundRecord, spent: Array | None = None, before: RoundRecord | None = None
 ) -> dict[str, Any]:
-    """One round of every user.
+    """One round, all users.
 
-    `spent` (U,) are the epsilons after it, found here when not given; `before` is the round of the
-    frame that the page already has, whose positions are not repeated when nobody moved.
+    `spent` (U,) are the epsilons after it, computed if not given. `before` is the round of the previous
+    frame; positions are omitted if they have not changed since.
     """
     users = record.users
     if spent is None:
@@ -165,24 +165,24 @@ def shown_rounds(rounds: int, users: int) -> list[int]:
 
 
 def epsilon_method(history: History) -> Method:
-    """The formula of the epsilons shown.
+    """The conversion used for the epsilons shown.
 
-    Exact for Gaussian releases alone. Budgets are kept by the zCDP formula, so that spent epsilons
-    meet them only in that one.
+    "exact" is valid for purely Gaussian releases only. Budgets are accounted in zCDP, so only "zcdp"
+    epsilons are comparable with them.
     """
     announced = bool(history.ledger.spent["identity"].any())
     return "zcdp" if announced or history.ledger.budget_epsilon is not None else "exact"
 
 
 def spent_epsilons(history: History) -> Array:
-    """(T, U) epsilon that every user had spent after every round."""
+    """(T, U) epsilon spent by every user after every round."""
     if not history.records:
         return np.zeros((0, len(history.samples)))
     return epsilons(history.user_column("rho").astype(float), history.scenario.privacy.delta, epsilon_method(history))
 
 
 def rounded(value: Any, digits: int = 6) -> Any:
-    """Numbers in nested lists to `digits` significant digits; null for undefined and infinite ones."""
+    """Numbers in nested lists to `digits` significant digits; None for NaN and infinity."""
     if isinstance(value, list):
         return [rounded(item, digits) for item in value]
     if not isinstance(value, float):

@@ -1,8 +1,8 @@
-"""Colours, markers and type sizes of all pictures.
+"""Colours, markers and font sizes of all plots.
 
-A colour stands for a group of users everywhere: a task takes the colour of the group it is matched
-with at the end of the run, so that the map and the curves can be read together. Markers differ as
-well, so that colour is never the only channel.
+Colours encode groups everywhere: a task takes the colour of the group it is matched with at the end
+of the run, so that the map and the curves can be read together. Markers differ as well, so that
+colour is never the only channel.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from covey.identification import matching
 from covey.simulation import History
 
-#: Okabe and Ito's eight colours that stay apart under colour blindness, light ones last.
+#: The Okabe-Ito palette, safe for colour blindness, light colours last.
 OKABE_ITO: tuple[str, ...] = (
     "#0072B2", "#E69F00", "#009E73", "#CC79A7", "#D55E00", "#56B4E9", "#F0E442", "#000000",
 )  # fmt: skip
@@ -31,7 +31,7 @@ MUTED = "#6B6B6B"
 FAINT = "#C9C9C9"
 ALARM = "#B3261E"
 
-#: Three fills for stacked bars and their hatches, apart in grey print too.
+#: Three fills and hatches for stacked bars, distinguishable in greyscale.
 STACK: tuple[tuple[str, str], ...] = (("#08519C", ""), ("#6BAED6", "////"), ("#BDD7EE", ".."))
 
 #: Matplotlib settings while drawing; no text is below 8 points.
@@ -65,7 +65,7 @@ STYLE: dict[str, Any] = {
 
 
 def drawing_style(**changes: Any) -> AbstractContextManager[None]:
-    """A context in which figures are drawn in the style of the reports, with `changes`."""
+    """Context manager that applies the report style to Matplotlib, with `changes` on top."""
     settings: Any = {**STYLE, **changes}
     return mpl.rc_context(settings)
 
@@ -84,18 +84,18 @@ def group_markers(groups: int) -> list[str]:
 
 
 def contrast(first: str, second: str) -> float:
-    """Contrast of two colours by WCAG, from 1 (equal) to 21 (black and white)."""
+    """WCAG contrast ratio of two colours, from 1 (equal) to 21 (black and white)."""
     lights = sorted(_luminance(colour) + 0.05 for colour in (first, second))
     return lights[1] / lights[0]
 
 
 def ink_on(colour: str) -> str:
-    """Black or white, whichever reads better on this colour (WCAG contrast)."""
+    """Black or white, whichever has the higher WCAG contrast on this colour."""
     return "black" if contrast(colour, "black") >= contrast(colour, "white") else "white"
 
 
 def readable(colour: str, background: str, least: float = 3.0) -> str:
-    """The colour, mixed with as little black or white as gives a contrast of `least` to the background."""
+    """The colour, mixed with just enough black or white for a contrast ratio of `least` to the background."""
     ink = ink_on(background)
     for share in np.linspace(0.0, 1.0, 41):
         mixed = (1.0 - share) * np.array(mpl.colors.to_rgb(colour)) + share * np.array(mpl.colors.to_rgb(ink))
@@ -111,7 +111,7 @@ def _luminance(colour: str) -> float:
 
 
 def group_of_task(history: History) -> NDArray[np.int64]:
-    """(K,) the group each task is matched with in the last round; its own number before any round, or if unknown."""
+    """(K,) group each task is matched with in the last round; its own index before any round or if unknown."""
     tasks = history.scenario.network.tasks
     if not history.records:
         return np.arange(tasks)
@@ -132,7 +132,7 @@ def task_colours(history: History) -> list[str]:
 
 
 def sign(figure: Figure, history: History) -> None:
-    """Write the run's origin into the lower right corner, so that a saved picture explains itself."""
+    """Write the run's origin into the lower right corner, so that a saved image is self-explanatory."""
     origin = f"scenario {history.scenario.name}, policy {history.policy}, seed {history.seed}"
     short = " ".join(origin.split())
     figure.text(

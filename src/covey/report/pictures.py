@@ -1,4 +1,4 @@
-"""Pictures as PNG bytes."""
+"""Plots as PNG bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def png(figure: Figure) -> bytes:
 
 
 def draw_pictures(history: History) -> dict[str, bytes]:
-    """The pictures that are also files of their own: map, curves, blocks."""
+    """The plots that are also saved as files: map, curves, blocks."""
     return {
         "map": png(draw_map(history)),
         "curves": png(draw_curves(history)),

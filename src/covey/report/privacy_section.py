@@ -1,4 +1,4 @@
-"""Privacy budgets for readers: the answer in one sentence, tables, assumptions, and epsilon over rounds."""
+"""Output of `covey privacy`: summary sentence, tables, assumptions, and epsilon over rounds."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from covey.report.words import count, number, whole
 
 Noise = Literal["sum", "mean"]
 
-#: Short name, colour and line of each formula.
+#: Label, colour and line style of each conversion.
 _LINES: dict[Method, tuple[str, str, str]] = {
     "simple": ("simple formula", OKABE_ITO[4], ":"),
     "zcdp": ("tight for zCDP", OKABE_ITO[1], "--"),
     "exact": ("exact for Gaussian noise", OKABE_ITO[0], "-"),
 }
 _POINTS = 121
-#: Up to this many users have a row each; above, those who spent most.
+#: Up to this many users have a row each; above, only the highest spenders.
 _LISTED, _WORST = 24, 10
 
 NOT_COVERED = (
@@ -44,11 +44,11 @@ RAW_IDENTITIES = "task identities that are announced as they are"
 
 @dataclass(frozen=True)
 class Wording:
-    """What a plan needs to be put into words.
+    """Context for describing a plan in text.
 
-    samples: X of the user, if known. on: where noise is counted, on the clipped gradient sum or on the mean
-    gradient. whom: for whom the answer holds, as a sentence. budget: largest epsilon that a scenario allows.
-    raw_identities: whether tasks are announced as they are.
+    samples: X of the user, if known. on: whether noise is stated for the sum of clipped gradients or for the
+    mean gradient. whom: sentence that says for whom the answer holds. budget: largest epsilon the scenario
+    allows. raw_identities: whether tasks are announced without noise.
     """
 
     samples: int | None = None
@@ -58,7 +58,7 @@ class Wording:
     raw_identities: bool = True
 
     def noise(self, std: float, *, up: bool = False) -> str:
-        """Noise on the sum in words, with its equal on the mean where X is known; `up` rounds up, not to nearest."""
+        """Noise on the sum as text, and the equivalent on the mean if X is known; `up` rounds up, not to nearest."""
 
         def digits(value: float) -> str:
             return rounded_up(value, 5) if up else short(value)
@@ -72,20 +72,20 @@ class Wording:
 
 
 def rounded_up(value: float, digits: int) -> str:
-    """At most `digits` significant digits, never below the value: safe to copy where more protects better."""
+    """At most `digits` significant digits, rounded up: safe to copy where more noise protects better."""
     scale = 10.0 ** (digits - 1 - math.floor(math.log10(value)))
     upper = math.ceil(value * scale * (1.0 - 1e-12)) / scale
     return short(upper, digits)
 
 
 def short(value: float, digits: int = 5) -> str:
-    """A number without superfluous zeros, for example 1e-5, 25 or 3.3869."""
+    """A number without trailing zeros, for example 1e-5, 25 or 3.3869."""
     mantissa, e, exponent = f"{value:.{digits}g}".partition("e")
     return f"{mantissa}e{int(exponent)}" if e else mantissa
 
 
 def answer_sentence(plan: Plan, wording: Wording) -> str:
-    """The answer to the question that was asked, in one sentence."""
+    """The requested quantity in one sentence."""
     rounds, noise = count(plan.rounds, "round"), wording.noise(plan.noise_std, up=plan.asked == "noise_std")
     at = f"at delta {_delta(plan.delta)}"
     if plan.asked == "epsilon":
@@ -104,7 +104,7 @@ def answer_sentence(plan: Plan, wording: Wording) -> str:
 
 
 def formula_table(plan: Plan, wording: Wording) -> Table:
-    """The asked quantity and the plan's epsilon by each of the three formulas."""
+    """The requested quantity and the plan's epsilon by each of the three conversions."""
     table = _table()
     table.add_column("formula", no_wrap=True)
     heads = {"noise_std": f"noise on the {wording.on}", "delta": "delta", "rounds": "rounds"}
@@ -129,7 +129,7 @@ def formula_table(plan: Plan, wording: Wording) -> Table:
 
 
 def assumptions(plan: Plan, wording: Wording) -> list[str]:
-    """Under which conditions the answer holds, in plain words."""
+    """Assumptions under which the answer holds, one sentence each."""
     releases = plan.releases
     lines = [
         wording.whom,
@@ -159,12 +159,12 @@ def assumptions(plan: Plan, wording: Wording) -> list[str]:
 
 
 def not_covered(wording: Wording) -> list[str]:
-    """What the guarantee says nothing about."""
+    """Leakage the guarantee does not cover."""
     return [RAW_IDENTITIES, *NOT_COVERED] if wording.raw_identities else list(NOT_COVERED)
 
 
 def spent_table(ledger: Ledger) -> Table:
-    """What every user has spent, those who spent most where there are many, and mean and largest of all."""
+    """Privacy spent per user (only the highest spenders if there are many), with mean and maximum over all."""
     columns: dict[str, Sequence[str]] = {"uploads": [whole(value) for value in ledger.releases]}
     for name, values in (("tasks announced", ledger.announcements), ("tasks sent raw", ledger.unprotected)):
         if np.any(values > 0):
@@ -202,12 +202,12 @@ def budget_of(ledger: Ledger) -> NDArray[np.float64] | None:
 
 
 def spent_holds(ledger: Ledger, method: Method) -> bool:
-    """Whether the formula is valid for everything that was charged to this ledger."""
+    """Whether the conversion is valid for everything charged to this ledger."""
     return method != "exact" or not np.any(ledger.announcements > 0)
 
 
 def spent_record(ledger: Ledger) -> dict[str, Any]:
-    """What every user has spent, ready for JSON; infinite values are the word "infinite"."""
+    """Privacy spent per user, JSON-serialisable; infinity becomes "infinite"."""
 
     def plain(value: float) -> float | str:
         return float(value) if math.isfinite(value) else "infinite"
@@ -236,7 +236,7 @@ def spent_record(ledger: Ledger) -> dict[str, Any]:
 
 
 def draw_plan(plan: Plan, wording: Wording) -> Figure:
-    """Epsilon over rounds by the formulas that hold, with the asked point, the asked limit and the budget."""
+    """Epsilon over rounds by each valid conversion, with the requested point, the requested limit and the budget."""
     top = plan.rounds + max(1, plan.rounds // 3)
     rounds = np.unique(np.linspace(0, top, _POINTS).round().astype(np.int64))
     curves = {method: plan.curve(method, rounds) for method in METHODS if plan.releases.holds(method)}
@@ -258,7 +258,7 @@ def draw_plan(plan: Plan, wording: Wording) -> Figure:
 
 
 def draw_spent(ledger: Ledger, spent: NDArray[np.float64], method: Method, setting: str) -> Figure:
-    """Epsilon of whoever has spent most after each round; `spent` (T, U) are totals of rho, the ledger has the last."""
+    """Largest epsilon over rounds; `spent` (T, U) is cumulative rho, and the ledger holds the final totals."""
     totals = np.concatenate([[0.0], spent.max(axis=1)])
     totals[-1] = max(float(totals[-1]), float(ledger.rho.max()))
     rounds = np.unique(np.linspace(0, len(spent), _POINTS).round().astype(np.int64))

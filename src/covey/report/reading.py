@@ -1,7 +1,7 @@
-"""What the numbers of a run say, in sentences.
+"""Interpretation of a run in sentences.
 
-Each function gives the sentences of one section from a history with at least one round and its
-summary. They state facts of this run only; causes are named where the numbers show them.
+Each function returns the sentences of one section, from a history with at least one round and its
+summary. They state facts of this run only, and causes only where the numbers show them.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from covey.simulation.record import UserRecord
 
 Summary = dict[str, Any]
 
-#: Epsilon above which the promise is called weak.
+#: Epsilon above which the guarantee is called weak.
 WEAK_EPSILON = 10.0
 _NAMED = 8
 
 
 def on_learning(history: History, summary: Summary) -> list[str]:
-    """How far loss and accuracy came, and which group lags."""
+    """Change of loss and accuracy, and the group that lags."""
     start, last = history.start, history.records[-1]
     if math.isnan(last.loss):
-        return ["Devices told neither losses nor accuracies, so how far learning came is not known here."]
+        return ["Devices report neither losses nor accuracies, so learning progress is unknown."]
     sentences = [
         f"Mean training loss {_moved(start['loss'], last.loss)} from {number(start['loss'])} before the first round to"
         f" {number(last.loss)}, test accuracy {_moved(start['accuracy'], last.accuracy)} from"
@@ -37,7 +37,7 @@ def on_learning(history: History, summary: Summary) -> list[str]:
     known = np.flatnonzero(np.isfinite(accuracy))
     if len(known) > 1:
         sentences.append(_lag(history, summary, int(known[accuracy[known].argmin()]), accuracy))
-    # Without known groups there are none to compare.
+    # Both lists are empty if the true groups are unknown.
     pairs = enumerate(zip(start["group_loss"], last.group_loss, strict=False))
     worse = [f"group {group}" for group, (before, after) in pairs if after > before]
     if worse:
@@ -52,7 +52,7 @@ def on_learning(history: History, summary: Summary) -> list[str]:
 
 
 def on_rounds(history: History, summary: Summary) -> list[str]:
-    """How users moved, who served them, and when identities came to rest."""
+    """User movement, serving stations, and the round in which identities settled."""
     sentences = [_movement(history)]
     station = history.user_column("station")
     served = station >= 0
@@ -92,7 +92,7 @@ def on_identities(history: History, summary: Summary) -> list[str]:
     if (rule := rule_of(history.scenario)) is not None and rule.given:
         return ["Every user was told its true group, so all identities are right by definition."]
     if all(user["identity_right"] is None for user in users):
-        return ["The true groups or the tasks of the users are not known here, so how well they were grouped is not."]
+        return ["The true groups or the tasks of the users are unknown, so clustering quality is unknown."]
     wrong = [user["user"] for user in users if user["identity_right"] is False]
     sentences = [
         f"{len(users) - len(wrong):,} of {count(len(users), 'user')} ({percent(final['clustering_accuracy'])}) ended"
@@ -114,7 +114,7 @@ def on_identities(history: History, summary: Summary) -> list[str]:
 
 
 def on_network(history: History, summary: Summary) -> list[str]:
-    """Who was served and which rules were broken."""
+    """Users served and rules broken."""
     totals, rounds, network = summary["totals"], summary["rounds"], history.scenario.network
     blocks = network.stations * network.blocks
     served = totals["served"] / rounds
@@ -150,7 +150,7 @@ def on_network(history: History, summary: Summary) -> list[str]:
 
 
 def on_cost(history: History, summary: Summary) -> list[str]:
-    """Where time and energy went."""
+    """Breakdown of time and energy."""
     totals = summary["totals"]
     delays = {"the uplink": totals["uplink_s"], "computing": totals["compute_s"], "the downlink": totals["downlink_s"]}
     sending, computing = totals["transmit_energy_j"], totals["compute_energy_j"]
@@ -173,7 +173,7 @@ def on_cost(history: History, summary: Summary) -> list[str]:
 
 
 def on_privacy(history: History, summary: Summary) -> list[str]:
-    """What the largest epsilon promises at this delta."""
+    """The guarantee of the largest epsilon at this delta."""
     privacy = summary["privacy"]
     largest, mean = privacy["epsilon_max"]["exact"], privacy["epsilon_mean"]["exact"]
     delta = number(privacy["delta"], 1)
@@ -211,11 +211,11 @@ def on_privacy(history: History, summary: Summary) -> list[str]:
 
 
 def _budget(history: History) -> str:
-    """How near users are to their budgets; nothing where there are none."""
+    """How close users are to their budgets; empty without budgets."""
     limits = history.ledger.budget_rho
     if history.ledger.budget_epsilon is None or not np.isfinite(limits).all():
         return ""
-    # In rho, in which budgets are kept: shares of it add up over rounds, those of epsilon do not.
+    # In rho, the unit of the budgets: rho composes additively over rounds, epsilon does not.
     shares = history.ledger.rho / np.maximum(limits, np.finfo(float).tiny)
     most = int(shares.argmax())
     near = int((shares > 0.9).sum())

@@ -1,4 +1,4 @@
-"""The tables of a run as plain rows of text; the terminal and the web page only set them."""
+"""The tables of a run as rows of text; the terminal and the web page only render them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from covey.privacy.accounting import METHODS
 from covey.report.words import VIOLATION_WORDS, number, percent, quantity, seconds, whole
 from covey.simulation import History
 
-#: Up to this many users have a row each; above, their distribution and the worst are shown.
+#: Up to this many users have a row each; above, the distribution and the worst users.
 LISTED_USERS = 24
 WORST_USERS = 5
 RIGHT, WRONG = "\N{CHECK MARK} right", "\N{BALLOT X} wrong"
@@ -24,7 +24,7 @@ Summary = dict[str, Any]
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table: column heads, rows of text, and how many of the first columns are words, not numbers."""
+    """A table: column heads, rows of text, and the number of leading text columns; the others are numeric."""
 
     title: str
     heads: tuple[str, ...]
@@ -33,13 +33,13 @@ class Sheet:
 
 
 def _index(number: int) -> str:
-    """The number of a task or group; a dash where nobody knows it."""
+    """The index of a task or group; a dash if unknown."""
     return str(number) if number >= 0 else "-"
 
 
 def task_sheet(summary: Summary) -> Sheet:
     """One row per task, with the group it is matched to."""
-    told = any(user["identity"] >= 0 for user in summary["users"])
+    known = any(user["identity"] >= 0 for user in summary["users"])
     return Sheet(
         "Tasks after the last round",
         ("task", "group", "users", "uploads", "accuracy", "loss", "group loss before", "after"),
@@ -47,7 +47,7 @@ def task_sheet(summary: Summary) -> Sheet:
             (
                 str(task["task"]),
                 _index(task["group"]),
-                str(task["users"]) if told else "-",
+                str(task["users"]) if known else "-",
                 str(task["served"]),
                 percent(task["accuracy"]),
                 number(task["loss"]),
@@ -106,7 +106,7 @@ def worst_sheet(summary: Summary) -> Sheet:
 
 
 def spread_sheet(summary: Summary) -> Sheet:
-    """The distribution over users of what `user_sheet` lists one by one."""
+    """Quantiles over users of the columns of `user_sheet`."""
     users = summary["users"]
     rows = []
     for label, name, show in (
@@ -121,7 +121,7 @@ def spread_sheet(summary: Summary) -> Sheet:
         if np.isnan(values).all():
             continue
         values = values[~np.isnan(values)]
-        # Only values that occur: interpolating between finite and infinite epsilons has no meaning.
+        # No interpolation: between a finite and an infinite epsilon it is meaningless.
         shares = np.quantile(values, [0.0, 0.1, 0.5, 0.9, 1.0], method="inverted_cdf")
         rows.append((label, *(show(float(value)) for value in shares)))
     right = sum(user["identity_right"] is True for user in users)
@@ -154,8 +154,8 @@ def total_sheet(history: History, summary: Summary) -> Sheet:
     rows += [
         ("Rounds with a violation", f"{totals['rounds_with_violations']:,} of {rounds:,}"),
         ("Releases refused (budget spent)", f"{totals['refused_releases']:,}"),
-        ("Uploads lost on their way", f"{totals['lost_uploads']:,}"),
-        ("Uploads turned away by stations", f"{totals['rejected_uploads']:,}"),
+        ("Uploads lost in transit", f"{totals['lost_uploads']:,}"),
+        ("Uploads rejected by stations", f"{totals['rejected_uploads']:,}"),
         ("Sum of rewards", number(totals["reward"], 4)),
         ("  without the penalty", number(totals["reward_without_penalty"], 4)),
     ]
@@ -163,7 +163,7 @@ def total_sheet(history: History, summary: Summary) -> Sheet:
 
 
 def _identities(name: str) -> str:
-    """How identities became known, in a few words; the name itself where the part cannot be imported here."""
+    """Description of the announcement mechanism; its name if the part cannot be imported."""
     try:
         return str(ANNOUNCEMENTS.get(name).words)
     except (CoveyError, AttributeError):
@@ -178,7 +178,7 @@ def _budget(budget: float | list[float] | None) -> str:
 
 
 def security_sheet(history: History, summary: Summary) -> Sheet:
-    """What masking cost: bits, bytes, time on the air and in processors."""
+    """Overhead of secure aggregation: bits, bytes, air time and CPU time."""
     totals, served = summary["totals"], max(summary["totals"]["served"], 1)
     rows = [
         ("Bits of one upload", f"{summary['privacy']['upload_bits']:,.0f}"),
@@ -194,7 +194,7 @@ def security_sheet(history: History, summary: Summary) -> Sheet:
 
 
 def privacy_sheet(summary: Summary) -> Sheet:
-    """What was spent, by each conversion."""
+    """Privacy spent, by each conversion."""
     privacy = summary["privacy"]
     adjacency = {"replace_one": "one sample replaced", "add_remove": "one sample added or removed"}
     rows = [

@@ -33,7 +33,7 @@ def summary_table(history: History) -> RenderableType:
 
 
 class _SummaryTable:
-    """Waits for the console, which knows whether more than ASCII can be printed."""
+    """Renders lazily: only the console knows whether it can print more than ASCII."""
 
     def __init__(self, history: History) -> None:
         self._history = history

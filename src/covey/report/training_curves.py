@@ -1,4 +1,4 @@
-"""The picture of a training: reward, violations, served users and loss over epochs."""
+"""Training plot: reward, violations, served users and loss over epochs."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _rewards(axes: Axes, epochs: NDArray[np.int64], column: Any) -> None:
         known = ~np.isnan(values)
         axes.plot(epochs[known], values[known], color=colour, marker=marker, markersize=4, label=f"validation, {name}")
     axes.set(title="Accumulated reward of an episode", xlabel="epoch")
-    # Early violations cost hundreds of thousands; the axis shows the range that matters once they are rare.
+    # Early violations cost hundreds of thousands; the axis covers the range after they become rare.
     shown = np.concatenate([column("reward_without_penalty"), column("guarded_reward"), column("alone_reward")[-1:]])
     shown = shown[~np.isnan(shown)]
     if len(shown) > 1 and shown.max() > shown.min():

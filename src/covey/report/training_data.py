@@ -1,12 +1,12 @@
-"""What the page of a training draws, as one dictionary that is ready for JSON.
+"""JSON data of the training report.
 
 | key | holds |
 | --- | --- |
 | `kind` | "training" |
 | `name`, `algorithm` | of the scenario and the learner |
-| `epochs`, `planned` | epochs finished and asked for |
-| `kinds` | kinds of violations: [column, short name, words] |
-| `series` | columns of metrics.csv by name: a list over epochs, null where there is no value |
+| `epochs`, `planned` | epochs finished and requested |
+| `kinds` | kinds of violations: [column, short name, description] |
+| `series` | columns of metrics.csv by name: a list over epochs, null for missing values |
 
 Columns are explained in docs/training.md.
 """
@@ -23,7 +23,7 @@ from covey.scenario import Scenario
 
 
 def training_data(rows: Sequence[dict[str, Any]], settings: LearnerSettings, scenario: Scenario) -> dict[str, Any]:
-    """Everything that the page of a training draws, from the rows of its metrics.csv."""
+    """The data of a training's report, from the rows of its metrics.csv."""
     names = list(rows[0]) if rows else ["epoch"]
     return {
         "kind": "training",

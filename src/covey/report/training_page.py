@@ -28,12 +28,12 @@ def build_training_page(
     versions: Mapping[str, str],
     image: bytes | None,
 ) -> str:
-    """The page from the rows of metrics.csv; `image` is the picture of the training, None before the first epoch."""
+    """The page from the rows of metrics.csv; `image` is the training plot, None before the first epoch."""
     body = [_head(rows, learner, scenario, seed, learning)]
     if rows and image is not None:
         body += [_tiles(rows), player("epoch"), _still(image), *_results(rows, scenario)]
     else:
-        body.append("<p>No epoch was finished, so there are no results. The settings below are those asked for.</p>")
+        body.append("<p>No epoch was finished, so there are no results. The settings below are those requested.</p>")
     body += [_repeat(learner, seed, learning), folded("Settings of the learner", table(_sheet(learner)))]
     body.append(settings(dump_scenario(scenario), versions))
     return document(f"covey training: {scenario.name}", body, training_data(rows, learner, scenario))
@@ -73,7 +73,7 @@ def _tiles(rows: Rows) -> str:
 
 def _still(image: bytes) -> str:
     text = "Four charts over the epochs: reward of an episode, violating users, served users, loss with exploration."
-    return picture(image, text, "The training; what the charts show stands in the text of the sections.")
+    return picture(image, text, "The training; the sections below describe the charts.")
 
 
 def _results(rows: Rows, scenario: Scenario) -> list[str]:
@@ -154,9 +154,9 @@ def _repeat(learner: LearnerSettings, seed: int, learning: str) -> str:
     ]
     command = " ".join(["covey train scenario.toml", *changed, f"--seed {seed} --learning {learning} --out again"])
     return (
-        "<section><h2>Repeat this training</h2><p>The scenario stands in <code>scenario.toml</code> beside this page"
-        " and below. With the same versions and calibration it gives the same policy, byte by byte.</p>"
+        "<section><h2>Repeat this training</h2><p>The scenario is in <code>scenario.toml</code> next to this page"
+        " and below. With the same versions and calibration it gives a byte-identical policy.</p>"
         f"<pre>{escape(command)}</pre>"
-        "<p>Use the policy with <code>covey run SCENARIO --policy policy.safetensors</code> and judge it with"
+        "<p>Use the policy with <code>covey run SCENARIO --policy policy.safetensors</code> and evaluate it with"
         " <code>covey evaluate policy.safetensors SCENARIO</code>.</p></section>"
     )

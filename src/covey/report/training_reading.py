@@ -1,7 +1,7 @@
-"""What the numbers of a training say, in sentences.
+"""Interpretation of a training in sentences.
 
-Each function gives the sentences of one section from the rows of metrics.csv, of which there is at
-least one. They state facts of this training only.
+Each function returns the sentences of one section, from at least one row of metrics.csv. They state
+facts of this training only.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from covey.report.words import VIOLATION_WORDS, count, listed, number, percent
 
 Rows = Sequence[dict[str, Any]]
 
-#: Ways of deciding, and how they are called in sentences.
+#: Decision modes, and how sentences name them.
 WAYS: dict[str, str] = {"alone": "alone", "guarded": "behind the admission guard"}
 
 
 def on_reward(rows: Rows) -> list[str]:
-    """How the reward of validations went, and which way of deciding is better."""
+    """Validation reward over epochs, and the better decision mode."""
     best: dict[str, float] = {}
     sentences = []
     for way, words in WAYS.items():
@@ -42,15 +42,15 @@ def on_reward(rows: Rows) -> list[str]:
         )
     first, last = (row["reward_without_penalty"] - row["reward"] for row in (rows[0], rows[-1]))
     sentences.append(
-        "Rewards are those of the paper with the progressive penalty, whatever the learner saw. While exploring,"
-        f" violations cost {_whole(first)} of it in an episode of the first epoch and {_whole(last)} in one of the"
-        " last."
+        "Rewards are those of the paper with the progressive penalty, whichever penalty the learner was trained with."
+        f" While exploring, violations cost {_whole(first)} of it in an episode of the first epoch and"
+        f" {_whole(last)} in one of the last."
     )
     return sentences
 
 
 def on_violations(rows: Rows) -> list[str]:
-    """How many rules were broken while exploring and in validations."""
+    """Violations during exploration and in validation."""
     first, last = rows[0], rows[-1]
     sentences = [
         f"While exploring, an episode had {number(first['violators'])} violating users on average in the first epoch"
@@ -78,15 +78,15 @@ def on_service(rows: Rows, users: int) -> list[str]:
 
 
 def on_learning(rows: Rows) -> list[str]:
-    """How the value network's error and exploration went."""
+    """Value loss and exploration rate over epochs."""
     losses = known(rows, "loss")
     sentences = []
     if losses:
         lowest = min(losses, key=lambda pair: pair[1])
         sentences.append(
             f"The value network's mean squared error was {number(losses[0][1])} in the first epoch, {number(lowest[1])}"
-            f" at its lowest in epoch {lowest[0]:,}, and {number(losses[-1][1])} in the last. It moves with what the"
-            " policy meets, so a small error alone is no proof of a good policy."
+            f" at its lowest in epoch {lowest[0]:,}, and {number(losses[-1][1])} in the last. It depends on the"
+            " states the policy visits, so a small error alone is no proof of a good policy."
         )
     sentences.append(
         f"{percent(rows[0]['epsilon'])} of the choices were explored at the start and {percent(rows[-1]['epsilon'])} in"
@@ -96,7 +96,7 @@ def on_learning(rows: Rows) -> list[str]:
 
 
 def known(rows: Rows, column: str) -> list[tuple[int, float]]:
-    """Epochs that have a value in a column, and the value."""
+    """(epoch, value) pairs of a column, without missing values."""
     return [(row["epoch"], row[column]) for row in rows if math.isfinite(row[column])]
 
 

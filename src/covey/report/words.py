@@ -1,10 +1,10 @@
-"""Numbers as words and units; undefined and infinite values never appear as such."""
+"""Formatting of numbers, units and counts; NaN and infinity get a word."""
 
 from __future__ import annotations
 
 import math
 
-#: What each kind of violation means, in the order of `VIOLATION_KINDS`.
+#: Description of each kind of violation, in the order of `VIOLATION_KINDS`.
 VIOLATION_WORDS: dict[str, str] = {
     "unable": "chosen by a station that cannot run the task",
     "beyond_blocks": "chosen beyond the station's number of blocks",
@@ -13,7 +13,7 @@ VIOLATION_WORDS: dict[str, str] = {
     "no_broadcast": "in a broadcast beyond the downlink limit",
 }
 
-#: The same in a word or two, for legends.
+#: Short names for legends.
 VIOLATION_NAMES: dict[str, str] = {
     "unable": "task not run there",
     "beyond_blocks": "more users than blocks",
@@ -26,7 +26,7 @@ _PREFIXES = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, 
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """`digits` significant digits; "none" for nothing or undefined, "unlimited" for infinity."""
+    """`digits` significant digits; "none" for None or NaN, "unlimited" for infinity."""
     if value is None or math.isnan(value):
         return "none"
     if math.isinf(value):
@@ -46,14 +46,14 @@ def whole(value: float) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share of 1 as a percentage."""
+    """A fraction as a percentage."""
     if share is None or math.isnan(share):
         return "none"
     return f"{100 * share:.1f} %"
 
 
 def quantity(value: float | None, unit: str) -> str:
-    """A value with the prefix that keeps it between 1 and 1000, e.g. "12.3 ms"."""
+    """A value with its SI prefix, e.g. "12.3 ms"."""
     if value is None or not math.isfinite(value):
         return number(value)
     if value == 0:
@@ -63,7 +63,7 @@ def quantity(value: float | None, unit: str) -> str:
 
 
 def prefix_of(value: float) -> tuple[float, str]:
-    """The power of 1000 and its prefix that suit a value; (1, "") for 0."""
+    """The SI prefix for a value, as (factor, symbol); (1, "") for 0."""
     for size, prefix in _PREFIXES:
         if abs(value) >= size:
             return size, prefix

@@ -18,16 +18,16 @@ from covey.scenario.schema import Scenario
 
 #: Presets that come with covey: name to TOML file.
 PRESETS: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.toml"))}
-#: What an override says, without quotes, to put a key back to its default.
+#: The override value, without quotes, that resets a key to its default.
 DEFAULT = "default"
 
 
 def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
-    """The scenario of a preset's name or a TOML file, with overrides applied.
+    """The scenario of a preset name or TOML file, with overrides applied.
 
     `overrides` are `section.key=value` strings whose values are read as TOML
     (`network.users=20`, `data.name=cifar10`, `network.task_sets=[[0,1],[1,2]]`). The bare
-    word `default` puts a key back to its default; in quotes it is a text like any other.
+    word `default` resets a key to its default; in quotes it is an ordinary string.
     Raises `ScenarioError` with one sentence when anything is not allowed.
     """
     return scenario_from_dict(scenario_table(source, overrides), where=f"scenario '{source}'")
@@ -53,7 +53,7 @@ def scenario_from_dict(table: dict[str, Any], where: str = "the scenario") -> Sc
 
 
 def scenario_problems(table: dict[str, Any]) -> list[tuple[str, str]]:
-    """Every problem of a nested dictionary: the key it is about (empty for all of it) and one sentence."""
+    """Every problem of a nested dictionary: its key (empty for the whole scenario) and one sentence."""
     try:
         Scenario.model_validate(table)
     except ValidationError as error:
@@ -68,7 +68,7 @@ def dump_scenario(scenario: Scenario) -> str:
 
 
 def fingerprint(scenario: Scenario) -> str:
-    """A short hash of everything the scenario sets, to recognise equal scenarios."""
+    """A short hash of all values of the scenario, to recognise equal scenarios."""
     text = json.dumps(scenario.model_dump(mode="json"), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

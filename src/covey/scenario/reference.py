@@ -24,7 +24,7 @@ def schema_reference() -> str:
         "",
         "Presets: " + ", ".join(f"`{name}`" for name in PRESETS) + ". A scenario file may leave out any key;",
         "it then has the default below. Override single keys with `--set section.key=value`;",
-        "`--set section.key=default` goes back to the default below.",
+        "`--set section.key=default` resets a key to the default below.",
     ]
     top = [(n, f) for n, f in Scenario.model_fields.items() if not _is_section(f.annotation)]
     lines += ["", "## Top level", "", *fields_table(top)]

@@ -49,7 +49,7 @@ class Section(BaseModel):
 
 
 class Network(Section):
-    """Who is there and where."""
+    """Stations, users, tasks and blocks, and where they are."""
 
     stations: Count = Field(4, description="Number of base stations, B.")
     users: Count = Field(12, description="Number of users (devices), U.")
@@ -126,7 +126,7 @@ class Radio(Section):
     """Channel, powers and limits."""
 
     channel: Annotated[str, PartName(CHANNELS)] = Field(
-        "path_loss", description=f"What gives the gain of every link: {_one_of(CHANNELS)}."
+        "path_loss", description=f"Channel model, which gives the gain of every link: {_one_of(CHANNELS)}."
     )
     path_loss: Annotated[str, PartName(PATH_LOSSES)] = Field(
         "3gpp_macro", description=f"Path loss of the channel `path_loss`: {_one_of(PATH_LOSSES)}."
@@ -159,7 +159,7 @@ class Radio(Section):
         None, description="Bits of one model; weights x bits_per_weight when not given."
     )
     loss_probability: Annotated[float, Field(ge=0, lt=1)] = Field(
-        0.0, description="Chance that an upload is lost on its way; what it released stays charged."
+        0.0, description="Probability that an upload is lost in transit; its release stays charged."
     )
 
 
@@ -174,14 +174,14 @@ class Mobility(Section):
 
 
 class Data(Section):
-    """Which data set, and who holds what."""
+    """The data set, and how it is split over users."""
 
     name: Annotated[str, PartName(DATASETS)] = Field("digits", description=f"The data set: {_one_of(DATASETS)}.")
     path: str | None = Field(
         None, description="Folder of the data set; the COVEY_DATA folder when not given. Required for `folder`."
     )
     partition: Annotated[str, PartName(PARTITIONS)] = Field(
-        "label_mix", description=f"Who holds what, and what makes the groups differ: {_one_of(PARTITIONS)}."
+        "label_mix", description=f"How the data are split over users, and how the groups differ: {_one_of(PARTITIONS)}."
     )
     samples_min: Count = Field(200, description="Smallest number of training samples of a user.")
     samples_max: Count = Field(600, description="Largest number of training samples of a user.")
@@ -238,7 +238,7 @@ class Model(Section):
 
 
 class Clustering(Section):
-    """How users find their task."""
+    """How users identify their task."""
 
     rule: Annotated[str, PartName(RULES)] = Field(
         "gradient_loss",
@@ -276,12 +276,12 @@ class Clustering(Section):
     announce_every: Count = Field(1, description="Rounds between announcements; users keep their task in between.")
     announce_rounds: Count | None = Field(
         None,
-        description="Users announce in the first so many rounds only and then keep their task; always if not given.",
+        description="Users announce in this many first rounds only and then keep their task; in all if not given.",
     )
 
 
 class Training(Section):
-    """The local step."""
+    """Rounds, local training and aggregation."""
 
     rounds: Count = Field(15, description="Rounds of a run, T.")
     learning_rate: Positive = Field(0.03, description="Step size, alpha.")
@@ -291,7 +291,7 @@ class Training(Section):
     batch: Annotated[int, Field(ge=0)] = Field(0, description="Samples per local step; 0 takes all of them.")
     local: Annotated[str, PartName(LOCAL_TRAININGS)] = Field(
         "step",
-        description="What a user does in a round: `step` (one noised step), or your own as module:attribute.",
+        description="Local training of a user in a round: `step` (one noised step), or your own as module:attribute.",
     )
     aggregation: Annotated[str, PartName(AGGREGATIONS)] = Field(
         "mean",
@@ -300,13 +300,13 @@ class Training(Section):
 
 
 class Privacy(Section):
-    """Noise and what it is charged as."""
+    """Noise, accounting and budget."""
 
     noise: Literal["replay", "secure", "off"] = Field(
         "replay",
         description=(
             "`replay` (seeded, repeatable, so this run itself is not private), `secure` (from the operating"
-            " system's cryptographic source), `off` (no noise, no guarantee)."
+            " system's cryptographic generator), `off` (no noise, no guarantee)."
         ),
     )
     v_max: Positive = Field(12.0, description="Cap on the data-weighted mean noise variance of a task, V_max of (11e).")
@@ -325,13 +325,13 @@ class Privacy(Section):
     identity: Annotated[str, PartName(ANNOUNCEMENTS)] = Field(
         "raw",
         description=(
-            "How a user's task is announced: `raw` (as it is, which no guarantee covers), `noisy_max` (the best of"
+            "How a user's task is announced: `raw` (without noise, which no guarantee covers), `noisy_max` (the best of"
             " bounded scores with Gumbel noise, charged identity_rho each time), `from_release` (computed from the"
-            " user's last noised upload, which costs nothing more)."
+            " user's last noised upload, which costs nothing more), or your own as module:attribute."
         ),
     )
     identity_rho: Positive = Field(0.02, description="Cost of one announcement by `noisy_max`, in rho = epsilon^2 / 8.")
-    loss_bound: Positive = Field(3.0, description="Per-sample losses are cut to this bound in `noisy_max` scores.")
+    loss_bound: Positive = Field(3.0, description="Per-sample losses are clipped to this bound in `noisy_max` scores.")
 
 
 class Security(Section):
@@ -342,14 +342,14 @@ class Security(Section):
         description=(
             "`none` (stations see every upload and task), `masked` (secure aggregation: stations see neither tasks nor"
             " single uploads, only sums per task over all stations, and choose users without knowing their tasks),"
-            " `blind` (as masked, but with sums in the clear: to see what masks change, which should be nothing)."
+            " `blind` (as masked, but with sums in the clear: to verify that masks change nothing)."
         ),
     )
     threshold: Annotated[float, Field(gt=0.5, le=1)] = Field(
-        2 / 3, description="Share of a round's users who must stay to open the sums; more may not drop out."
+        2 / 3, description="Share of a round's users that must not drop out, or the sums cannot be opened."
     )
     minimum: Annotated[int, Field(ge=2)] = Field(
-        2, description="Uploads that a task's sum needs before it is opened; a smaller one stays closed for the round."
+        2, description="Fewest uploads for which a task's sum is opened; a smaller sum stays closed for the round."
     )
 
 
@@ -389,7 +389,7 @@ class Scenario(Section):
     data: Data = Field(default_factory=Data, description="Data set and partition.")
     model: Model = Field(default_factory=Model, description="Model of every task.")
     clustering: Clustering = Field(default_factory=Clustering, description="Identification rule.")
-    training: Training = Field(default_factory=Training, description="Local step.")
+    training: Training = Field(default_factory=Training, description="Local training.")
     privacy: Privacy = Field(default_factory=Privacy, description="Noise and accounting.")
     security: Security = Field(default_factory=Security, description="What stations may see.")
     reward: Reward = Field(default_factory=Reward, description="Objective and penalty.")
@@ -411,7 +411,7 @@ class Scenario(Section):
                 f"privacy.budget_epsilon has {len(budget)} numbers for {users} users; give one for each, or one for all"
             )
         # No set of users can meet (11e) and (11f) together unless its largest member could alone; other
-        # infeasible sets are met at run time: the floor is kept, and the round is flagged.
+        # infeasible sets are handled at run time: the floor is kept, and the round is flagged.
         largest = self.data.samples_max
         if self.privacy.noise != "off" and self.privacy.n_min > math.sqrt(self.privacy.v_max) * largest:
             raise ValueError(

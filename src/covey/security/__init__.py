@@ -1,4 +1,4 @@
-"""Secure aggregation for stations that are not trusted: they learn sums per task, nothing of one user.
+"""Secure aggregation for stations that are not trusted: they learn sums per task, nothing about single users.
 
 Idea
     A user with task k uploads K slots of D + 1 words modulo 2^64. Its own slot holds
@@ -31,17 +31,17 @@ What the stations learn
 
 What is not protected
     - Stations are semi-honest: they pass on keys and envelopes unchanged. Keys are not signed, so a
-      station that puts its own keys in place of users' keys reads everything; a deployment against such
-      stations needs certified user keys.
+      station that substitutes its own keys for users' keys (man in the middle) reads everything; a
+      deployment against such stations needs certified user keys.
     - `threshold` users who collude with a station can open anything. Fewer, in one slot, can subtract
       their own part from its sum: with one colluder a slot of two shows the other.
     - Sums and counts of rounds whose users differ little can be subtracted from each other. Noise in the
-      values (differential privacy) limits what such a difference tells about the data; nothing does for
-      the task of a single user who joined.
-    - The station a user joins narrows its task to those the station serves. Time of computing and
-      sending is not hidden, nor which model a user downloads: users listen to all K broadcasts.
-    - A user can send wrong values or a wrong count; masked, nobody sees it. The links between users and
-      stations are presumed encrypted; a listener on them learns at most what the stations learn.
+      values (differential privacy) limits what such a difference reveals about the data; nothing limits
+      it for the task of a single user who joined.
+    - The station a user joins narrows its task to those the station serves. Timing is not
+      hidden, nor which model a user downloads: users listen to all K broadcasts.
+    - A user can send wrong values or a wrong count (poisoning); masks hide it. The links between users and
+      stations are presumed encrypted; an eavesdropper learns at most what the stations learn.
 """
 
 from importlib import import_module
@@ -89,8 +89,8 @@ __all__ = [
     "unmask",
 ]
 
-#: Where the names above come from; each is imported when it is first used, because only masked runs and deployments
-#: need cryptography, and `parameters` is read by every run.
+#: Module of each name above; imported lazily, because only masked runs and deployments need cryptography, and
+#: `parameters` is imported by every run.
 _HOMES = {
     "PHASES": "costs",
     "Aggregator": "aggregator",

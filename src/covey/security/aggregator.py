@@ -1,4 +1,4 @@
-"""The stations' side: add masked uploads, exchange partial sums, open what users allow to open."""
+"""The stations' side: add masked uploads, exchange partial sums, unmask the slots that users allow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from covey.security.sharing import combine, unpack
 class Aggregator:
     """One station: it adds its own users' uploads as they arrive and keeps none of them.
 
-    Users mask against the users of all stations, so `partial` tells nobody anything until the partial
+    Users mask against the users of all stations, so `partial` reveals nothing until the partial
     sums of all stations are added (`add_partials`) and `unmask` is given enough users' answers.
     """
 
@@ -30,7 +30,7 @@ class Aggregator:
         self._users: list[int] = []
 
     def receive(self, upload: MaskedUpload) -> None:
-        """Adds one user's upload; refuses a second one and one of another size."""
+        """Adds one user's upload; rejects a second one and one of the wrong size."""
         if upload.user in self._users:
             raise SecurityError(f"user {upload.user} sent two uploads in one round; only the first counts")
         if upload.words.shape != self._shape or upload.words.dtype != np.uint64:
@@ -41,7 +41,7 @@ class Aggregator:
         self._total += upload.words
 
     def partial(self) -> PartialSum:
-        """The sum of what arrived here, to send to the station that opens."""
+        """The sum of the uploads received here, for the station that unmasks."""
         return PartialSum(tuple(sorted(self._users)), self._total)
 
 
@@ -100,7 +100,7 @@ def unmask(
         for (user, gone), secret in agreed.items():
             apply_mask(words, pair_key(secret, session, roster[user], roster[gone], slot), -pair_sign(user, gone))
         sums[slot], samples[slot] = decode(words, parameters)
-        # Words under a mask that did not cancel pass for a sample total with a chance of 1 in 2048.
+        # A mask that did not cancel leaves uniform words, which pass this check with probability 1 / 2048.
         if not counts[slot] <= samples[slot] < 2**53:
             raise TamperedError(f"slot {slot} does not open to a sum: an upload was not masked as agreed")
     opened = np.isin(np.arange(parameters.slots), slots)

@@ -22,7 +22,7 @@ class Client:
     """User `user` with task `task` in one round; make a new one, with new keys, for every round.
 
     The calls in order, each once: `advertise`, `agree`, `share`, `accept`, `upload`, `count`, `reveal`.
-    Whatever the task, all messages have the same sizes. What a user holds for each peer is one share of
+    Whatever the task, all messages have the same sizes. For each peer, a user holds one share of
     each of 2 K + 1 secrets: the seeds of the personal masks of the K slots, the private mask key, and
     the K numbers that are 1 for the peer's task and 0 elsewhere.
     """
@@ -37,7 +37,7 @@ class Client:
         self._session, self._task, self._entropy = session, task, entropy
         self._envelope_keys = key_pair(entropy.draw(KEY_BYTES))
         self._mask_keys = key_pair(entropy.draw(KEY_BYTES))
-        # One seed per slot, not one for all: slots must open one by one.
+        # One seed per slot, so that slots can be unmasked independently.
         self._seeds = [entropy.draw(KEY_BYTES) for _ in range(parameters.slots)]
         self._next = "advertise"
         self._roster: dict[int, PublicKeys] = {}
@@ -54,7 +54,7 @@ class Client:
         return self._own_keys()
 
     def agree(self, roster: Iterable[PublicKeys]) -> None:
-        """Agrees on secrets with all users in `roster`, which holds the public keys of everybody taking part."""
+        """Runs the key agreement with all users in `roster`, the public keys of all participants."""
         listed = list(roster)
         users = [keys.user for keys in listed]
         public = [key for keys in listed for key in (keys.envelope, keys.mask)]
@@ -83,7 +83,7 @@ class Client:
         return [self._seal("shares", peer, pack(shares[peer]), b"") for peer in self._envelope_secrets]
 
     def accept(self, envelopes: Iterable[Envelope]) -> None:
-        """Takes the shares that peers sent; only they are part of the round from here on."""
+        """Stores the shares that peers sent; only these peers are part of the round from here on."""
         count = 2 * self._session.parameters.slots + 1
         taken: dict[int, list[int]] = {}
         for envelope in envelopes:
@@ -111,11 +111,11 @@ class Client:
         return MaskedUpload(self.user, words)
 
     def count(self, survivors: Collection[int]) -> list[Envelope]:
-        """Sealed shares, one envelope for each other survivor, of how many of `survivors` are in each slot.
+        """Sealed shares of the number of `survivors` in each slot, one envelope for each other survivor.
 
-        `survivors` are the users whose uploads arrived, as the stations say. This fixes, for the rest of the
-        round, whose seed shares and whose key shares this user will reveal; another set is refused. The same
-        set again gives the same envelopes, for a station that lost them.
+        `survivors` are the users whose uploads arrived, as reported by the stations. This fixes, for the rest of the
+        round, whose seed shares and whose key shares this user will reveal; another set is refused. A retry
+        with the same set returns the same envelopes.
         """
         asked = tuple(sorted(set(survivors)))
         if self._survivors:
@@ -145,7 +145,7 @@ class Client:
     def reveal(self, envelopes: Iterable[Envelope]) -> UnmaskAnswer:
         """Opens the counts from the survivors' `envelopes` and answers for the slots that reach the minimum.
 
-        The user counts itself, from shares that no station can read or change: whatever a station says, the
+        The user computes the counts from shares that no station can read or change: whatever a station claims, the
         seed shares of a slot below the minimum do not leave this device. `TamperedError` where the counts
         contradict the survivors or this user's own task.
         """
@@ -178,7 +178,7 @@ class Client:
         return [peer for peer in self._held if peer != self.user]
 
     def _step(self, name: str, following: str) -> None:
-        """Passes from one step to the next; refuses a step out of order."""
+        """Advances to the next step; refuses a step out of order."""
         self._expect(name)
         self._next = following
 
@@ -196,7 +196,7 @@ class Client:
             )
 
     def _agreed_sets(self) -> bytes:
-        """A digest of who shared and who survived: users who were told different sets cannot count together."""
+        """A digest of the sharers and survivors: users who were told different sets cannot count together."""
         members = f"{sorted(self._held)} {list(self._survivors)}"
         return hashlib.sha256(members.encode()).digest()
 

@@ -1,4 +1,4 @@
-"""What secure aggregation costs: bytes on the air and between stations, and computing time."""
+"""Costs of secure aggregation: bytes on the air and between stations, and computing time."""
 
 from __future__ import annotations
 

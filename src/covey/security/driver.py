@@ -20,7 +20,7 @@ from covey.security.parameters import Parameters, Session
 
 @dataclass(eq=False)
 class Transcript:
-    """Everything that passed through any station: the view of all stations together.
+    """All messages that passed through any station: the joint view of all stations.
 
     uploads: user -> words (K, D + 1). partials: station -> its masked partial sum.
     """
@@ -36,11 +36,11 @@ class Transcript:
 
 @dataclass(frozen=True, eq=False)
 class MaskedSums:
-    """What the stations learn from a round, and what it cost.
+    """The result of a round: what the stations learn, and its cost.
 
     sums: (K, D) sum of samples * value over the slot's survivors, NaN where closed. samples: (K,) their
     samples, 0 where closed. counts: (K,) contributors, -1 where not even the counts could be opened.
-    opened: (K,) bool. uploaded: (U,) bool, whose uploads the sums hold. refused: user -> why its values
+    opened: (K,) bool. uploaded: (U,) bool, whose uploads the sums contain. refused: user -> why its values
     could not be encoded. failure: why nothing was opened, or None.
     """
 
@@ -79,7 +79,7 @@ def aggregate_masked(
     uploaded. dropped_after: users who uploaded and then never answered. A user whose values cannot be
     encoded drops before its upload, with the reason in `refused`. With fewer than `threshold` users left
     nothing opens and `failure` says so. `run` and `round` are bound into every key. entropy: the operating
-    system's unless given. transcript: also return all that passed through the stations.
+    system's unless given. transcript: also return all messages that passed through the stations.
     """
     session = Session(parameters, run, round)
     users = range(parameters.users)

@@ -1,4 +1,4 @@
-"""Where keys, seeds, polynomial coefficients and nonces come from."""
+"""Entropy sources of keys, seeds, polynomial coefficients and nonces."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Entropy(Protocol):
 
 
 class SystemEntropy:
-    """Bytes of the operating system's cryptographic generator: the source of a real deployment."""
+    """Bytes of the operating system's cryptographic generator, for deployments."""
 
     def draw(self, count: int) -> bytes:
         """The next `count` bytes, never the same twice."""
@@ -35,9 +35,9 @@ class SystemEntropy:
 
 
 class SeededEntropy:
-    """Bytes that follow from a seed, so that a simulated round can be replayed bit by bit.
+    """Deterministic bytes from a seed, so that a simulated round can be replayed bit for bit.
 
-    A round with this source is NOT private: whoever knows or guesses the seed can compute every
+    A round with this source is NOT private: anyone who knows or guesses the seed can compute every
     key and mask. It is for simulations and tests. Separate users and rounds have separate streams
     (`child`); the stream is AES-256-CTR under a key derived from the seed and the labels.
     """

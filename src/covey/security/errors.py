@@ -1,4 +1,4 @@
-"""What can go wrong in secure aggregation, each kind with its own class."""
+"""Errors of secure aggregation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class EncodingError(SecurityError):
 
 
 class RefusedError(SecurityError):
-    """A user declines a request that would give away more than the sums of large enough slots."""
+    """A user refuses a request that would reveal more than the sums of large enough slots."""
 
 
 class TamperedError(SecurityError):
-    """A message is not what its sender sent, or shares and counts do not fit together."""
+    """A message was modified, or shares and counts are inconsistent."""
 
 
 class BelowThresholdError(SecurityError):

@@ -41,7 +41,7 @@ def agree(private: bytes, public: bytes) -> bytes:
     """
     try:
         return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError as error:  # wrong length, or a point of low order, which would give a secret everybody knows
+    except ValueError as error:  # wrong length, or a point of low order, which gives a public secret
         raise TamperedError(f"the public key {public.hex()[:16]}... is not a valid X25519 key") from error
 
 
@@ -51,16 +51,16 @@ def derive(secret: bytes, context: bytes) -> bytes:
 
 
 def seal(key: bytes, plaintext: bytes, associated: bytes, entropy: Entropy) -> bytes:
-    """`plaintext` under ChaCha20-Poly1305 with a fresh nonce in front; `associated` is bound, not sent."""
+    """`plaintext` under ChaCha20-Poly1305, prefixed by a fresh nonce; `associated` is authenticated, not sent."""
     nonce = entropy.draw(NONCE_BYTES)
     return nonce + ChaCha20Poly1305(key).encrypt(nonce, plaintext, associated)
 
 
 def unseal(key: bytes, sealed: bytes, associated: bytes) -> bytes:
-    """The plaintext of `seal`; refuses what was changed, redirected or made for another context."""
+    """The plaintext of `seal`; rejects a message that was modified, redirected or made for another context."""
     if len(sealed) < NONCE_BYTES + TAG_BYTES:
         raise TamperedError(f"a sealed message has at least {NONCE_BYTES + TAG_BYTES} bytes, got {len(sealed)}")
     try:
         return ChaCha20Poly1305(key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], associated)
     except InvalidTag as error:
-        raise TamperedError("a sealed message was changed on its way, or was made for another purpose") from error
+        raise TamperedError("a sealed message was modified in transit, or was made for another purpose") from error

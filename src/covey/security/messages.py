@@ -1,4 +1,4 @@
-"""What travels between users and stations: plain bytes and arrays, each with its size on the air."""
+"""Messages between users and stations: plain bytes and arrays, each with its size on the air."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PublicKeys:
 
 @dataclass(frozen=True)
 class Envelope:
-    """Sealed bytes from one user to another; the stations only pass it on."""
+    """Sealed bytes from one user to another; stations only relay it."""
 
     sender: int
     receiver: int
@@ -66,7 +66,7 @@ class PartialSum:
 
 @dataclass(frozen=True)
 class UnmaskAnswer:
-    """What a user lets the stations know at the end of a round.
+    """A user's answer to the stations at the end of a round.
 
     counts: contributors of each of the K slots. seed_shares: slot -> survivor -> share of the seed of
     its personal mask, for large enough slots only. key_shares: dropped user -> share of its mask key.

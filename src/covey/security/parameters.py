@@ -1,4 +1,4 @@
-"""What all users and stations agree on before a round, and the context that binds keys to it."""
+"""Protocol parameters that all users and stations share, and the context that binds keys to them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Parameters:
     """Sizes and limits of one round of secure aggregation.
 
     users: number of users that take part, over all stations. threshold: how many users must answer to
-    open anything; also how many may not collude. minimum: contributors a slot needs to be opened.
+    open anything; fewer colluding users cannot. minimum: contributors a slot needs to be opened.
     slots: number of tasks K. length: number of values D of one model. scale: fixed-point units per 1.
     """
 
@@ -42,7 +42,7 @@ class Parameters:
         if not 1 <= self.users < 2**16:
             raise ValueError(f"users must be from 1 to {2**16 - 1}, got {self.users}")
         # Above one half no two disjoint groups of users can both answer, so that a station cannot open
-        # counts for two sets of survivors, nor both kinds of share of one user, by asking them apart.
+        # counts for two sets of survivors, nor both kinds of share of one user, by asking them separately.
         if not self.users < 2 * self.threshold <= 2 * self.users:
             raise ValueError(
                 f"threshold must be above half of the {self.users} users and at most all of them, got {self.threshold}"
@@ -63,7 +63,7 @@ class Parameters:
 
     @property
     def word_limit(self) -> int:
-        """Largest size of one user's word: `users` such words cannot leave the signed 64-bit range."""
+        """Largest magnitude of one user's word: `users` such words cannot leave the signed 64-bit range."""
         return ((1 << (WORD_BITS - 1)) - 1) // self.users
 
     @property
@@ -87,7 +87,7 @@ class Session:
     def context(self, purpose: str, *numbers: int) -> bytes:
         """The bytes that bind a key to version, parameters, run, round, purpose and `numbers` (ids, slot).
 
-        Texts carry their length and numbers have 8 bytes each, so that no two contexts are spelled alike.
+        Strings are length-prefixed and numbers have 8 bytes each, so that no two contexts have the same encoding.
         """
         p = self.parameters
         texts = b"".join(struct.pack(">I", len(t)) + t for t in (PROTOCOL, self.run.encode(), purpose.encode()))

@@ -1,6 +1,6 @@
 """Shamir secret sharing of 256-bit secrets over a prime field.
 
-Shares of sums are sums of shares, which is what opens the slot counts without the single tasks.
+Sharing is additive (shares of sums are sums of shares), so slot counts open without revealing single tasks.
 Many secrets are shared or recovered by one matrix product of Python integers (object arrays): sums
 of products are reduced once at the end. Measured: nine secrets of one of 12 users 0.15 ms, of one
 of 200 users 45 ms.
@@ -28,7 +28,7 @@ Elements = NDArray[np.object_]
 def split(secrets: Sequence[int], shares: int, threshold: int, entropy: Entropy) -> Elements:
     """(shares, S) field elements: row j holds point j + 1 of the polynomial of each of the S secrets.
 
-    Any `threshold` rows give the secrets back; fewer say nothing about them.
+    Any `threshold` rows recover the secrets; fewer reveal nothing about them.
     """
     if any(not 0 <= secret < PRIME for secret in secrets):
         raise ValueError(f"a secret to share must be from 0 to 2^256 + 296 ({len(secrets)} secrets given)")

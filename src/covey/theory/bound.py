@@ -1,4 +1,4 @@
-"""A bound as the sum of what is left of the gap and what each cause adds."""
+"""A bound as the sum of the remaining gap and the contribution of each cause."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float64]
 
-#: What can add to a bound, in the order in which it is shown.
+#: Causes that contribute to a bound, in display order.
 CAUSES: dict[str, str] = {
     "missing": "missing users",
     "wrong": "wrong identities",
@@ -28,9 +28,10 @@ def _nothing() -> Array:
 class Bound:
     """An upper bound on a gap or a loss after a step, or on a squared gradient; arrays of one shape.
 
-    kept: what the step leaves of what was there before. missing, wrong, clipping, overshoot, noise: what users
-    of the group who took no part, users of other groups who did, clipping, steps beyond 1 / L and privacy noise
-    add. slack: what a loss that satisfies the Polyak-Lojasiewicz inequality only up to a constant adds.
+    kept: what the step leaves of the previous value. missing, wrong, clipping, overshoot, noise: contributions of
+    absent users of the group, of participating users of other groups, of clipping, of steps beyond 1 / L and of
+    privacy noise. slack: contribution of a loss that satisfies the Polyak-Lojasiewicz inequality only up to a
+    constant.
     """
 
     kept: Array
@@ -55,17 +56,17 @@ class Bound:
 
     @property
     def added(self) -> Array:
-        """What all of `CAUSES` add together."""
+        """Total contribution of all `CAUSES`."""
         return np.asarray(sum(self.causes.values()), dtype=np.float64)
 
     @property
     def causes(self) -> dict[str, Array]:
-        """What each of `CAUSES` adds, by name."""
+        """Contribution of each of `CAUSES`, by name."""
         return {name: getattr(self, name) for name in CAUSES}
 
     @property
     def dominant(self) -> NDArray[np.str_]:
-        """The cause that adds most, by name, in the bound's shape; "none" where none adds anything."""
+        """The cause of largest contribution, by name, in the bound's shape; "none" where all are 0."""
         stacked = np.stack([np.asarray(value) for value in self.causes.values()])
         names = np.array([*CAUSES, "none"])
         return np.asarray(names[np.where(stacked.max(axis=0) > 0, stacked.argmax(axis=0), len(CAUSES))])

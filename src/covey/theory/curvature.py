@@ -14,10 +14,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Curvature:
-    """What a step may cost: `largest` eigenvalue L of the Hessian, and `mean` of all of them.
+    """Curvature of a loss: `largest` eigenvalue L of the Hessian, and the `mean` of all eigenvalues.
 
     A step d costs at most L ||d||^2 / 2; isotropic noise has no preferred direction and costs the mean times
-    E||n||^2 / 2. `kind` says whether both hold everywhere, or were seen along one path and may be exceeded.
+    E||n||^2 / 2. `kind` is `bound` if both hold everywhere, `estimate` if they were measured along one path.
     """
 
     largest: float
@@ -57,8 +57,8 @@ def estimated_curvature(
     """Curvature at one point from Hessian-vector products, and the direction in which it is largest.
 
     product: v (D,) to Hessian times v. start: (D,) first direction; the one found at a nearby point saves
-    iterations. Power iteration finds the eigenvalue of largest size, from below; the mean comes from `probes`
-    random sign vectors. Stops when the eigenvalue moves by less than `tolerance` of itself.
+    iterations. Power iteration finds the eigenvalue of largest magnitude, from below; the mean is Hutchinson's
+    estimate from `probes` random sign vectors. Stops when the eigenvalue moves by less than `tolerance` of itself.
     """
     vector, size = _unit(start, rng), 0.0
     for _ in range(iterations):

@@ -1,11 +1,11 @@
-"""The bound on real rounds, from the error vectors that were really there.
+"""The bound on real rounds, from the measured error vectors.
 
-A round moves a task's model by -alpha (u + n): u is the mean of the clipped gradients of those who took
-part, n the noise. With g the full gradient of the group, u = kept g + e, and the error e is a sum of three
-vectors: what missing users, wrong users and clipping change. `kept` is how much of the gradient clipping
-leaves, so that alpha kept is the step that is really made; without clipping it is 1 and what follows
-is the corrected Theorem 1 before its worst cases are taken (docs/theory.md). Where that step is longer
-than 1 / L, what is too much is an error of its own.
+A round moves a task's model by -alpha (u + n): u is the mean of the clipped gradients of the
+participating users, n the noise. With g the full gradient of the group, u = kept g + e, and the error e is a
+sum of three vectors: the effects of missing users, wrong users and clipping. `kept` is the share of the
+gradient that clipping leaves, so that alpha kept is the effective step size; without clipping it is 1 and the
+result is the corrected Theorem 1 before its worst cases are taken (docs/theory.md). Where that step is longer
+than 1 / L, the excess is an error term of its own, the overshoot.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from covey.theory.participation import noise_energy, shares
 
 @dataclass(frozen=True)
 class StepMeasures:
-    """What the bound needs to know of a task's rounds; all arrays are (T,).
+    """Measurements of a task's rounds that the bound needs; all arrays are (T,).
 
     loss, next_loss: F before and after. gradient: ||g||. kept: see the module. along: <g, u>. length: ||u||.
     missing, wrong, clipping, error: norms of the three parts of e, and of e. noise_energy: E||n||^2.
-    noise: ||n|| as drawn. chance: standard deviation of <g, n>, what the noise does to the loss by chance, per unit of
-    step. missing_share, wrong_share: as in `shares`. largest: largest norm of a sample's
+    noise: ||n|| as drawn. chance: standard deviation of <g, n>, the random effect of noise on the loss per unit of
+    step size. missing_share, wrong_share: as in `shares`. largest: largest norm of a sample's
     clipped gradient.
     """
 
@@ -74,18 +74,18 @@ def measure_step(
 ) -> StepMeasures:
     """The measures of one round of one task, (1,) each.
 
-    All vectors are (D,), means over samples at the weights before the step, and 0 where nobody is meant:
-    gradient: over the group, not clipped. clipped: over the group, clipped. right: over those of the group who
-    took part, clipped. served: over all who took part, clipped. taken: what they really sent, without noise;
-    it differs from `served` where they drew batches, and that counts as clipping. moved: the step of the
+    All vectors are (D,), means over samples at the weights before the step, and 0 for an empty set of
+    users: gradient: over the group, not clipped. clipped: over the group, clipped. right: over participating users
+    of the group, clipped. served: over all participating users, clipped. taken: what they sent, without noise; it
+    differs from `served` where they drew batches, and that counts as clipping. moved: the step of the
     model divided by -alpha, with noise.
     """
     square = float(gradient @ gradient)
     projection = float(clipped @ gradient) / square if square > 0 else 1.0
-    # Any positive number is allowed; where clipping turns the gradient round, the whole difference is its error.
+    # Any positive number is valid; where clipping reverses the gradient, the whole difference is its error.
     kept = projection if projection > 0 else 1.0
     missing_share, wrong_share = shares(group_samples, right_samples, served_samples)
-    nobody = served_samples == 0  # then nothing was clipped either: all that lacks is the users
+    nobody = served_samples == 0  # then nothing was clipped: the whole error is due to missing users
     numbers = {
         "loss": loss,
         "next_loss": next_loss,
@@ -123,7 +123,7 @@ def measure_users(
     noise_std: Array,
     largest: float,
 ) -> StepMeasures:
-    """`measure_step` from what n users of one task hold: those of its group and those who took part, (1,) each.
+    """`measure_step` from the n users of one task, members of its group and participants, (1,) each.
 
     samples, member, served: (n,). sums, clipped_sums: (n, D) sums over samples of the gradients at `before` (D,), the
     model before the round; `after` (D,) is the model after it. clean: (m, D) what the m served users would
@@ -149,7 +149,7 @@ def measure_users(
 
 
 def _mean(sums: Array, samples: Array, users: NDArray[np.bool_]) -> Array:
-    """(D,) mean gradient over the samples of these users; 0 for nobody."""
+    """(D,) mean gradient over the samples of these users; 0 for none."""
     return np.asarray(sums[users].sum(axis=0) / max(float(samples[users].sum()), 1.0))
 
 
@@ -168,7 +168,7 @@ class Split:
 
 
 def split(measures: StepMeasures, curvature: Curvature, learning_rate: float) -> Split:
-    """The steps of all rounds with as much of the gradient as descent can use."""
+    """The split of all rounds that keeps as much of the gradient as descent can use."""
     longest = 1.0 / (learning_rate * max(curvature.largest, np.finfo(np.float64).tiny))
     kept = np.minimum(measures.kept, longest)
     beyond = measures.kept - kept
@@ -179,7 +179,7 @@ def split(measures: StepMeasures, curvature: Curvature, learning_rate: float) ->
 
 
 def lemma(measures: StepMeasures, curvature: Curvature, learning_rate: float) -> Array:
-    """Bound on the expected next loss, (T,), from the whole step at once: loose through curvature alone."""
+    """Bound on the expected next loss, (T,), from the whole step at once: only curvature makes it loose."""
     return np.asarray(
         measures.loss
         - learning_rate * measures.along
@@ -189,9 +189,9 @@ def lemma(measures: StepMeasures, curvature: Curvature, learning_rate: float) ->
 
 
 def one_step(measures: StepMeasures, curvature: Curvature, learning_rate: float) -> Bound:
-    """Bound on the expected next loss of every round, (T,), with what each cause adds to it.
+    """Bound on the expected next loss of every round, (T,), with the contribution of each cause.
 
-    kept: F - step / 2 ||g||^2. The squared error, times step / (2 kept^2), is shared out to missing users, wrong
+    kept: F - step / 2 ||g||^2. The squared error, times step / (2 kept^2), is apportioned to missing users, wrong
     users, clipping and overshoot in proportion to the lengths of their parts; noise is isotropic and costs the
     mean curvature. Never below `lemma`.
     """
@@ -210,7 +210,7 @@ def one_step(measures: StepMeasures, curvature: Curvature, learning_rate: float)
 
 
 def worst_case(measures: StepMeasures, curvature: Curvature, learning_rate: float) -> Array:
-    """The same bound, (T,), knowing only who took part: any gradients of norm up to `largest` are allowed for.
+    """The same bound, (T,), from participation alone: any gradients of norm up to `largest` are allowed for.
 
     This is the corrected theorem with zeta_2 = 0 and zeta_1 = largest^2, which clipping guarantees. Never below
     `one_step`.

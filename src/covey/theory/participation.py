@@ -1,7 +1,7 @@
-"""How far the users who step for a task are from the group that the task is for.
+"""Mismatch between the users who step for a task and the group that the task is for.
 
-Two shares say it all: how much of the group's data is missing from the step, and how much of the
-step's data comes from strangers. The step's error is governed by the larger one (docs/theory.md).
+Two shares describe it: how much of the group's data is missing from the step, and how much of the
+step's data comes from strangers (users of other groups). The larger one governs the step's error (docs/theory.md).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Participation:
-    """Q of the corrected theorems, in 0 to 1, split into what missing users cause and what strangers add.
+    """Q of the corrected theorems, in 0 to 1, split into the contributions of missing users and of strangers.
 
     Both parts are arrays of one shape, and never negative.
     """
@@ -32,7 +32,7 @@ class Participation:
 
     @classmethod
     def perfect(cls) -> Self:
-        """Everybody of the group takes part, and nobody else."""
+        """All users of the group take part, and no others."""
         return cls(np.zeros(()), np.zeros(()))
 
 
@@ -75,8 +75,8 @@ def expected_participation(
     """Q in closed form, an upper bound on `participation` that needs no list of outcomes.
 
     samples: (..., U) X_i. member: (..., U) bool, who is of the group. served: (..., U) bool, a_i.
-    misidentified: (..., U) probability p_i that user i takes itself for one of another group, each of the
-    others being equally likely. `missing` is the quantity Q_0 of Eq. (49); the printed theorems know no other
+    misidentified: (..., U) probability p_i that user i identifies with another group, each of the
+    others being equally likely. `missing` is the quantity Q_0 of Eq. (49); the printed theorems use no other
     (errata, Theorem 1 and 2), although strangers who join add to the error.
     """
     if tasks < 2:

@@ -1,4 +1,4 @@
-"""What the bound says of a whole run: per round, accumulated, and as an average squared gradient."""
+"""The bound on a whole run: per round, accumulated, and as an average squared gradient."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from covey.theory.bound import CAUSES, Array, Bound
 from covey.theory.curvature import Curvature
 from covey.theory.measured_steps import StepMeasures, lemma, one_step, split, worst_case
 
-#: Rounding of models to float32 that a comparison of losses forgives, relative.
+#: Relative tolerance of loss comparisons, for the rounding of models to float32.
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
 class Stationarity:
-    """Weighted mean of ||grad F||^2 over the rounds as measured, and its bounds; weights are steps really made.
+    """Weighted mean of ||grad F||^2 over the rounds as measured, and its bounds; weights are effective steps.
 
-    bound: from the actual errors; worst: from who took part alone.
+    bound: from the actual errors; worst: from participation alone.
     """
 
     measured: float
@@ -31,7 +31,7 @@ class Stationarity:
 
 @dataclass(frozen=True)
 class TaskBound:
-    """Bound and truth of one task, judged on the group that it is matched with at the end of the run.
+    """Bound and measured loss of one task, on the group that it is matched with at the end of the run.
 
     samples: of the group. lowest: a lower bound of its loss (0 for cross-entropy). All arrays are (T,).
     """
@@ -46,7 +46,7 @@ class TaskBound:
 
     @cached_property
     def bound(self) -> Bound:
-        """The one-step bound of every round, with what each cause adds."""
+        """The one-step bound of every round, with the contribution of each cause."""
         return one_step(self.measures, self.curvature, self.learning_rate)
 
     @cached_property
@@ -56,7 +56,7 @@ class TaskBound:
 
     @cached_property
     def worst(self) -> Array:
-        """The one-step bound of the theorem, which knows only who took part."""
+        """The one-step bound of the theorem, from participation alone."""
         return worst_case(self.measures, self.curvature, self.learning_rate)
 
     @cached_property
@@ -66,24 +66,24 @@ class TaskBound:
 
     @property
     def played(self) -> NDArray[np.bool_]:
-        """Rounds in which somebody took part; in the others nothing moves, and the bound says just that."""
+        """Rounds with participants; in the others the model does not change, and the bound is the loss."""
         return np.asarray((self.measures.length > 0) | (self.measures.noise_energy > 0))
 
     @property
     def held(self) -> NDArray[np.bool_]:
-        """Where the measured loss is not above the one-step bound; one draw of the noise against an expectation."""
+        """Where the measured loss, one draw of the noise, is not above the one-step bound on its expectation."""
         return np.asarray(self.measures.next_loss <= self.bound.total + _ROUNDING * np.abs(self.measures.loss))
 
     @property
     def excess(self) -> Array:
-        """How far the measured loss is above the one-step bound, in standard deviations of what noise did to it."""
+        """How far the measured loss is above the one-step bound, in standard deviations of the noise's effect."""
         above = np.where(self.held, 0.0, self.measures.next_loss - self.bound.total)
         deviation = self.learning_rate * self.measures.chance
         return np.asarray(np.divide(above, deviation, out=np.where(above > 0, np.inf, 0.0), where=deviation > 0))
 
     @property
     def promised(self) -> NDArray[np.bool_]:
-        """Where the one-step bound is below the loss before the step: descent was certain in expectation."""
+        """Where the one-step bound is below the loss before the step: descent was guaranteed in expectation."""
         return np.asarray(self.bound.total < self.measures.loss)
 
     def ratio(self, bound: Array) -> Array:
@@ -103,12 +103,12 @@ class TaskBound:
 
     @property
     def effective_steps(self) -> Array:
-        """alpha kept L, the step that clipping leaves in units of 1 / L; the theorems want at most 1."""
+        """alpha kept L, the step that clipping leaves in units of 1 / L; the theorems require at most 1."""
         return np.asarray(self.learning_rate * self.measures.kept * self.curvature.largest)
 
     @property
     def path_dominance(self) -> float:
-        """Smallest ||grad F||^2 / (2 (F - lowest)) that was met: a Polyak-Lojasiewicz constant after the fact."""
+        """Smallest ||grad F||^2 / (2 (F - lowest)) along the path: an empirical Polyak-Lojasiewicz constant."""
         height = 2.0 * (self.measures.loss - self.lowest)
         return float(np.min(self.measures.gradient**2 / np.maximum(height, np.finfo(float).tiny)))
 
@@ -180,19 +180,19 @@ class RunBound:
 
     @cached_property
     def added(self) -> dict[str, float]:
-        """What each cause adds to the run's loss bound over all rounds, weighted by samples."""
+        """Contribution of each cause to the run's loss bound over all rounds, weighted by samples."""
         sums = [task.bound.summed() for task in self.tasks]
         return {name: float(self.weights @ [float(s.causes[name]) for s in sums]) for name in CAUSES}
 
     @property
     def shares(self) -> dict[str, float]:
-        """What each cause adds, as a share of all that is added; 0 where nothing is."""
+        """Contribution of each cause as a share of the total; 0 where the total is 0."""
         total = sum(self.added.values())
         return {name: value / total if total > 0 else 0.0 for name, value in self.added.items()}
 
     @property
     def dominant(self) -> str:
-        """The cause that adds most, "none" where none adds anything."""
+        """The cause of largest contribution, "none" where all are 0."""
         return max(self.added, key=lambda name: self.added[name]) if any(self.added.values()) else "none"
 
     def to_dict(self) -> dict[str, Any]:

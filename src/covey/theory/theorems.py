@@ -1,4 +1,4 @@
-"""Theorem 1, Theorem 2 and Proposition 1, as printed and as they hold, and a form without convexity.
+"""Theorem 1, Theorem 2 and Proposition 1, as printed and corrected, and a form without convexity.
 
 All functions take numbers or arrays that broadcast. Symbols: gap = F(w) - F* before the step, F the
 mean loss over all samples of the group; `smoothness` L; `convexity` mu; `learning_rate` alpha;
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from covey.theory.bound import Array, Bound
 from covey.theory.participation import Participation
 
-#: Room for rounding in comparisons such as learning_rate <= 1 / smoothness.
+#: Tolerance for rounding in comparisons such as learning_rate <= 1 / smoothness.
 _ROUNDING = 1e-9
 
 
@@ -123,7 +123,7 @@ def theorem_2(
     with mu = `dominance` (Polyak-Lojasiewicz) and eta = `slack`. The mu here has nothing to do with negative
     curvature, for which the printed text uses the same letter.
 
-    Result: that of `theorem_1` plus (alpha / 2) (1 - 4 zeta_2 Q) eta, which stays when everybody is served.
+    Result: that of `theorem_1` plus (alpha / 2) (1 - 4 zeta_2 Q) eta, which remains when all users are served.
     """
     size, mu = np.asarray(smoothness, dtype=np.float64), np.asarray(dominance, dtype=np.float64)
     rate = _learning_rate(size, learning_rate)
@@ -152,7 +152,7 @@ def long_run(
     noise_energy: ArrayLike = 0.0,
     learning_rate: ArrayLike | None = None,
 ) -> Bound:
-    """The gap below which `theorem_1` or `theorem_2`, applied again and again, finally stays; (23) corrected.
+    """The limit of the gap under repeated application of `theorem_1` or `theorem_2`; (23) corrected.
 
     Assumes the conditions of the theorem in every round with these constants, and 4 zeta_2 Q < 1. Result:
     (2 zeta_1 Q + L alpha E||n||^2 / 2) / (mu (1 - 4 zeta_2 Q)) + eta / (2 mu).
@@ -215,7 +215,7 @@ def stationarity(
 
 
 def printed_proposition_1(gradient_slope: ArrayLike) -> NDArray[np.bool_]:
-    """Eq. (22) as printed: zeta_2 must lie strictly between 0 and 1/4. Enough to contract, but not necessary."""
+    """Eq. (22) as printed: zeta_2 must lie strictly between 0 and 1/4. Sufficient for contraction, not necessary."""
     slope = np.asarray(gradient_slope)
     return np.asarray((slope > 0) & (slope < 0.25))
 
@@ -223,8 +223,8 @@ def printed_proposition_1(gradient_slope: ArrayLike) -> NDArray[np.bool_]:
 def proposition_1(gradient_slope: ArrayLike, participation: Participation) -> NDArray[np.bool_]:
     """Whether the corrected theorems contract: exactly where 4 zeta_2 Q < 1.
 
-    zeta_2 below 1/4 is enough for any Q; larger values do when few users are missing or wrong; and nothing
-    forbids 0, which Eq. (19) always allows at the price of a larger zeta_1.
+    zeta_2 below 1/4 is enough for any Q; larger values suffice when few users are missing or wrong; and 0 is
+    valid, which Eq. (19) always allows at the price of a larger zeta_1.
     """
     return np.asarray(4.0 * np.asarray(gradient_slope) * participation.total < 1.0)
 

@@ -1,4 +1,4 @@
-"""Uplinks: who can be served together, at which rates, and how long their uploads take."""
+"""Uplinks: which users can be served together, at which rates, and how long their uploads take."""
 
 from covey.uplink.admission import Admission, TrialAdmission
 from covey.uplink.protocol import AirTime, Uplink

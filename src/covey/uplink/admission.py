@@ -1,10 +1,10 @@
-"""A plan that grows user by user and stays valid: what the reference policies build their selections with."""
+"""Admission: valid plans that grow user by user, from which the reference policies build their selections."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from copy import copy
-from typing import Self
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -12,24 +12,41 @@ from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.network import Observation, Plan
 
 
+class Placement(Protocol):
+    """Where users are served; station, block: (U,), -1 for users that are not served."""
+
+    @property
+    def station(self) -> IntArray:
+        """Station of each user."""
+        ...
+
+    @property
+    def block(self) -> IntArray:
+        """Block of each user."""
+        ...
+
+
 class Admission(ABC):
     """A valid partial plan of one network. `candidates()` says who could still join; `admit` and `remove` change it.
 
-    station, block: (U,), -1 for users that are not served; members: (B, K) served users of every broadcast.
+    station, block: (U,), -1 for users that are not served; members: (B, K) served users of every broadcast. What a
+    subclass keeps as `_plan` says where users are served.
     """
+
+    _plan: Placement
 
     def __init__(self, observation: Observation) -> None:
         self.samples: FloatArray = np.asarray(observation.samples, dtype=np.float64)
 
     @property
-    @abstractmethod
     def station(self) -> IntArray:
         """Station of each user, (U,), -1 for users that are not served."""
+        return self._plan.station
 
     @property
-    @abstractmethod
     def block(self) -> IntArray:
         """Block of each user, (U,), -1 for users that are not served."""
+        return self._plan.block
 
     @property
     @abstractmethod
@@ -42,7 +59,7 @@ class Admission(ABC):
 
     @abstractmethod
     def admit(self, station: int, user: int) -> None:
-        """Serve a candidate; ValueError where it is none."""
+        """Serve a candidate; ValueError if the pair is not one."""
 
     @abstractmethod
     def fill(self, score: FloatArray, reuse_bonus: float = 0.0) -> None:
@@ -61,7 +78,7 @@ class Admission(ABC):
 
     @property
     def value(self) -> tuple[float, int]:
-        """What the policies maximise: samples of the served users, then few broadcasts."""
+        """The objective of the policies: samples of the served users, then few broadcasts."""
         return self.served_samples, -self.broadcasts
 
     @property
@@ -76,30 +93,22 @@ class Admission(ABC):
 
     @property
     def selected(self) -> BoolArray:
-        """The selection (B, U) that this plan stands for."""
+        """The selection (B, U) of this plan."""
         return np.asarray(self.station == np.arange(len(self.members))[:, None])
 
 
 class TrialAdmission(Admission):
-    """An admission for any uplink: whether a user fits is found by projecting the selection that has it.
+    """An admission for any uplink, which tests whether a user fits by projecting the selection with it.
 
-    One projection per question, so slower than an admission that knows its uplink.
+    One projection per test, so slower than an admission written for its uplink.
     """
+
+    _plan: Plan
 
     def __init__(self, observation: Observation, selected: BoolArray) -> None:
         super().__init__(observation)
         self._observation, self._eligible = observation, observation.eligible
-        self._plan: Plan = observation.project(selected)
-
-    @property
-    def station(self) -> IntArray:
-        """Station of each user, (U,), -1 for users that are not served."""
-        return self._plan.station
-
-    @property
-    def block(self) -> IntArray:
-        """Block of each user, (U,), -1 for users that are not served."""
-        return self._plan.block
+        self._plan = observation.project(selected)
 
     @property
     def members(self) -> IntArray:
@@ -125,7 +134,7 @@ class TrialAdmission(Admission):
         self._plan = plan
 
     def fill(self, score: FloatArray, reuse_bonus: float = 0.0) -> None:
-        """Admit candidates, the highest `score` (B, U) first; a pair that does not fit once is not asked again."""
+        """Admit candidates, the highest `score` (B, U) first; a pair that does not fit once is not tried again."""
         score = np.broadcast_to(score, self._eligible.shape)
         left = self._eligible.copy()
         while True:

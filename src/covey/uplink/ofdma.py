@@ -1,4 +1,4 @@
-"""The paper's uplink: orthogonal blocks in every cell, reused by other cells as long as all links meet the floor."""
+"""The paper's uplink: orthogonal blocks in every cell, reused by other cells while all links meet the SINR floor."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import numpy as np
 
 from covey.allocation import admission_kernels as kernels
 from covey.allocation.blocks import match_blocks, required_sinr, stations_of
-from covey.allocation.projection import project
 from covey.arrays import BoolArray, FloatArray, IntArray, joined
 from covey.network import NetworkLimits, Observation, Plan
 from covey.radio import uplink_rates
 from covey.uplink.ofdma_admission import OfdmaAdmission, descending
-from covey.uplink.protocol import AirTime, Uplink
+from covey.uplink.protocol import AirTime, Uplink, project_observed
 
 
 class Ofdma(Uplink):
@@ -28,16 +27,8 @@ class Ofdma(Uplink):
         ).block
 
     def project(self, observation: Observation, selected: BoolArray) -> Plan:
-        """The valid plan left of a selection (..., B, U), and its violations; the matching without a detour."""
-        return project(
-            selected,
-            observation.identities,
-            observation.capable,
-            observation.gains,
-            observation.samples,
-            observation.limits.radio,
-            first_station=observation.first_station,
-        )
+        """The valid plan that remains of a selection (..., B, U), and its violations; calls the matching directly."""
+        return project_observed(observation, selected)
 
     def rates(self, gains: FloatArray, plan: Plan, limits: NetworkLimits) -> FloatArray:
         """Uplink rate of every user in bit/s, (U,), under the interference of the plan's other cells."""
@@ -46,7 +37,7 @@ class Ofdma(Uplink):
     def survivors(self, observation: Observation, selected: BoolArray) -> BoolArray:
         """The selection (..., B, U) without the users that the block matching does not serve.
 
-        The matching tries all first stations, so that serving everybody does not depend on who comes first.
+        The matching tries all starting stations, so that the result does not depend on which one goes first.
         """
         selected = np.asarray(selected, dtype=np.bool_)
         _check_pairs("selected", selected, observation)
@@ -64,7 +55,7 @@ class Ofdma(Uplink):
         return np.asarray(selected & served[..., None, :])
 
     def admission(self, observation: Observation, selected: BoolArray | None = None) -> OfdmaAdmission:
-        """A plan of one network that grows user by user, from the blocks of `selected` (B, U) on, or from nobody."""
+        """A plan of one network that grows user by user, starting from the blocks of `selected` (B, U), or empty."""
         if selected is None:
             return OfdmaAdmission(observation)
         matching = match_blocks(observation.gains, stations_of(selected), observation.samples, observation.limits.radio)
@@ -84,7 +75,7 @@ class Ofdma(Uplink):
         stations, users = eligible.shape[-2:]
 
         def flat(score: FloatArray) -> FloatArray:
-            # What is never admitted goes to the end of the order, where the pass stops.
+            # Ineligible pairs go to the end of the order, where the pass stops.
             pairs = joined(np.where(eligible, score, -np.inf), np.float64, 2)
             return pairs.reshape(len(pairs), stations * users)
 
@@ -108,14 +99,14 @@ class Ofdma(Uplink):
 
     def unscheduled(self, gains: FloatArray, users: IntArray, bits: float, limits: NetworkLimits) -> AirTime:
         """Uploads to the strongest stations; blocks are used in turn and without reuse, so that each station's queue
-        takes its total time over R."""
+        takes its total time divided by R."""
         one_by_one = super().unscheduled(gains, users, bits, limits)
         return AirTime(one_by_one.upload_s, one_by_one.total_s / limits.radio.blocks)
 
     def alone_bps(self, gains: FloatArray, limits: NetworkLimits) -> FloatArray:
-        """(U, B) rate of every user at every station if nobody else sends."""
+        """(U, B) rate of every user at every station without interference."""
         users, stations = gains.shape
-        # Every pair as a user of its own on a block of its own, so that nobody interferes.
+        # Treat every pair as a separate user on its own block, so that there is no interference.
         station = np.tile(np.arange(stations), users)
         pairs = np.repeat(gains, stations, axis=0)
         return self._rates(pairs, station, np.arange(users * stations), limits).reshape(users, stations)
@@ -132,7 +123,7 @@ class Ofdma(Uplink):
 
 
 def _check_pairs(name: str, pairs: BoolArray | FloatArray, observation: Observation) -> None:
-    """Raise ValueError where the observation's gains or an array of pairs (..., B, U) are of another network."""
+    """Raise ValueError where the observation's gains or an array of pairs (..., B, U) have the wrong shape."""
     gains, users = observation.gains.shape, observation.identities.shape
     wanted = (*users, observation.limits.stations)
     if gains != wanted or pairs.shape != (*users[:-1], wanted[-1], users[-1]):

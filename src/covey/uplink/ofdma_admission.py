@@ -1,4 +1,4 @@
-"""The admission of OFDMA: blocks, interference and broadcast slots are followed by compiled kernels."""
+"""The admission of OFDMA: blocks, interference and broadcast slots are tracked by compiled kernels."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from covey.uplink.admission import Admission
 
 class OfdmaAdmission(Admission):
     """A valid partial plan in which users share blocks as long as every link stays above the SINR floor."""
+
+    _plan: kernels.PartialPlan
 
     def __init__(self, observation: Observation) -> None:
         super().__init__(observation)
@@ -46,16 +48,6 @@ class OfdmaAdmission(Admission):
         return admission
 
     @property
-    def station(self) -> IntArray:
-        """Station of each user, (U,), -1 for users that are not served."""
-        return self._plan.station
-
-    @property
-    def block(self) -> IntArray:
-        """Block of each user, (U,), -1 for users that are not served."""
-        return self._plan.block
-
-    @property
     def members(self) -> IntArray:
         """Served users of every (station, task) broadcast, (B, K)."""
         return self._plan.members
@@ -65,7 +57,7 @@ class OfdmaAdmission(Admission):
         return kernels.candidates(self._plan, self._slots)
 
     def admit(self, station: int, user: int) -> None:
-        """Serve a candidate, on the most used block that it fits in: empty blocks stay free for harder users."""
+        """Serve a candidate, on the most used feasible block: empty blocks stay free for users hard to place."""
         possible = 0 <= station < len(self.members) and self.station[user] < 0
         if not (possible and kernels.admit(self._plan, int(station), int(user))):
             raise ValueError(f"user {user} cannot be admitted by station {station}; choose one of candidates()")
@@ -89,7 +81,7 @@ class OfdmaAdmission(Admission):
         kernels.refresh(plan, block)
 
     def copy(self) -> Self:
-        """An independent copy; what never changes is shared."""
+        """An independent copy; constant arrays are shared."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)
         changing = ("station", "block", "members", "holder", "interference_w", "slack_w")
@@ -98,5 +90,5 @@ class OfdmaAdmission(Admission):
 
 
 def descending(score: FloatArray) -> IntArray:
-    """The order from the highest to the lowest score along the last axis; equal ones stay in their order."""
+    """The order from the highest to the lowest score along the last axis; a stable sort."""
     return np.argsort(-score, axis=-1, kind="stable")

@@ -1,9 +1,9 @@
-"""What an uplink must offer: who can be served together, at which rates, and how long the uploads take.
+"""The interface of an uplink: which users can be served together, at which rates, and how long uploads take.
 
 An uplink is a part: `radio.uplink` names it, `covey.parts.UPLINKS` finds it, and it is built as `factory(scenario)`. A
 subclass of `Uplink` that defines `grant` and `rates` works with the simulator, the reference policies, the trained ones
-and the environments. The other methods rest on these two and can be overridden: `project` for other rules of who may be
-selected, `air_time` for another order of uploads, `survivors`, `fill` and `admission` for speed.
+and the environments. The other methods build on these two and can be overridden: `project` for other constraints on
+selections, `air_time` for another order of uploads, `survivors`, `fill` and `admission` for speed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from covey.allocation.projection import project
+from covey.allocation.projection import Grant, project
 from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.network import NetworkLimits, Observation, Plan
 from covey.radio import uplink_times
@@ -24,7 +24,7 @@ from covey.uplink.admission import Admission, TrialAdmission
 
 @dataclass(frozen=True)
 class AirTime:
-    """How long uploads take: upload_s: (U,) seconds of every user's, 0 for none; total_s: from the first to the last.
+    """Air time of uploads. upload_s: (U,) seconds of every user, 0 for none; total_s: from first start to last end.
 
     A user transmits at full power while it uploads, so that its energy is its time times `power_w`.
     """
@@ -34,19 +34,19 @@ class AirTime:
 
 
 class Uplink(ABC):
-    """Base of all uplinks, made for a scenario, of which it keeps the section `radio`.
+    """Base class of uplinks, built for a scenario; keeps its section `radio`.
 
     Arrays of an observation, a selection or a plan may have leading axes, one network per entry.
     """
 
-    #: What it needs beyond what everybody gets, of `covey.parts.NEEDS`.
+    #: Requirements beyond the standard inputs, of `covey.parts.NEEDS`.
     needs: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, scenario: Scenario) -> None:
         self.radio = scenario.radio
 
     def __eq__(self, other: object) -> bool:
-        """Whether the other is of the same kind, for the same radio."""
+        """Whether the other is of the same class, for the same radio."""
         return type(other) is type(self) and isinstance(other, Uplink) and other.radio == self.radio
 
     def __hash__(self) -> int:
@@ -54,10 +54,11 @@ class Uplink(ABC):
 
     @abstractmethod
     def grant(self, observation: Observation, station: IntArray) -> IntArray:
-        """The block, slot or other resource (..., U) that users get whose station (..., U) is known, -1 for none.
+        """The block, slot or other resource (..., U) granted to users with these stations (..., U), -1 for none.
 
-        Each station has at most R users of which it can run the tasks; whoever gets nothing is not served. The more
-        users ask, the fewer of the others may get something, never more: policies drop users until all are served.
+        Each station has at most R users, whose tasks it can run; users without a grant are not served. Grants must be
+        monotone: an additional user may cost others their grant, but never gains them one. Policies rely on it when
+        they drop users until all are served.
         """
 
     @abstractmethod
@@ -65,20 +66,11 @@ class Uplink(ABC):
         """Uplink rate of every user of one network in bit/s, (U,), 0 for users that are not served; gains: (U, B)."""
 
     def project(self, observation: Observation, selected: BoolArray) -> Plan:
-        """The valid plan left of a selection (..., B, U), and its violations; see `covey.allocation.project`."""
-        return project(
-            selected,
-            observation.identities,
-            observation.capable,
-            observation.gains,
-            observation.samples,
-            observation.limits.radio,
-            first_station=observation.first_station,
-            grant=lambda station: self.grant(observation, station),
-        )
+        """The valid plan that remains of a selection (..., B, U), and violations; see `covey.allocation.project`."""
+        return project_observed(observation, selected, grant=lambda station: self.grant(observation, station))
 
     def survivors(self, observation: Observation, selected: BoolArray) -> BoolArray:
-        """The selection (..., B, U) without users that would not be served, whichever station comes first."""
+        """The selection (..., B, U) without users that would not be served, whichever station goes first."""
         kept = np.array(selected, dtype=bool)
         while True:
             served = kept & (self.project(observation, kept).station[..., None, :] >= 0)
@@ -88,7 +80,7 @@ class Uplink(ABC):
 
     def admission(self, observation: Observation, selected: BoolArray | None = None) -> Admission:
         """A plan of one network that grows user by user; it starts with `selected` (B, U), all of whom can be served,
-        by default with nobody."""
+        by default empty."""
         nobody = np.zeros(observation.eligible.shape, dtype=bool)
         return TrialAdmission(observation, nobody if selected is None else selected)
 
@@ -118,14 +110,14 @@ class Uplink(ABC):
         return selected
 
     def air_time(self, rates: FloatArray, plan: Plan, bits: float | FloatArray) -> AirTime:
-        """How long uploads of `bits`, one number or (U,), take at these rates (U,); all at once, so the slowest
-        decides."""
+        """How long uploads of `bits`, one number or (U,), take at these rates (U,); they run in parallel, so the
+        slowest determines the total."""
         upload_s = uplink_times(rates, bits)
         return AirTime(upload_s, float(upload_s.max(initial=0.0)))
 
     def unscheduled(self, gains: FloatArray, users: IntArray, bits: float, limits: NetworkLimits) -> AirTime:
-        """How long it takes if `users` send so many bits each to their strongest station, without a plan: nobody
-        interferes, and a station hears its users one after the other."""
+        """How long it takes if `users` send `bits` each to their strongest station, without a plan: there is no
+        interference, and a station receives its users one after the other."""
         upload_s, strongest = np.zeros(len(gains)), gains[users].argmax(axis=1)
         alone_bps = self.alone_bps(gains[users], limits)
         upload_s[users] = bits / alone_bps[np.arange(len(users)), strongest]
@@ -133,12 +125,26 @@ class Uplink(ABC):
         return AirTime(upload_s, float(queues.max(initial=0.0)))
 
     def alone_bps(self, gains: FloatArray, limits: NetworkLimits) -> FloatArray:
-        """(U, B) rate of every user at every station if nobody else sends; gains: (U, B)."""
+        """(U, B) rate of every user at every station without interference; gains: (U, B)."""
         users, stations = gains.shape
         rates = np.zeros(gains.shape)
         for user, station in np.ndindex(users, stations):
             rates[user, station] = self.rates(gains, one_user(users, limits, user, station), limits)[user]
         return rates
+
+
+def project_observed(observation: Observation, selected: BoolArray, *, grant: Grant | None = None) -> Plan:
+    """The valid plan left of a selection (..., B, U) of what is observed; `grant` as in `covey.allocation.project`."""
+    return project(
+        selected,
+        observation.identities,
+        observation.capable,
+        observation.gains,
+        observation.samples,
+        observation.limits.radio,
+        first_station=observation.first_station,
+        grant=grant,
+    )
 
 
 def one_user(users: int, limits: NetworkLimits, user: int, station: int) -> Plan:

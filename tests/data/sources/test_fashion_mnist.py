@@ -56,7 +56,7 @@ def test_the_system_folder_is_used_only_without_a_path(tmp_path: Path, monkeypat
     ("name", "damage", "words"),
     [
         ("train-images-idx3-ubyte", lambda raw: b"\x00\x00\x08\x01" + raw[4:], "starts with 00000801.*must.*00000803"),
-        ("train-images-idx3-ubyte", lambda raw: raw[:-1], "2,367 bytes, but its header asks for 2,368"),
+        ("train-images-idx3-ubyte", lambda raw: raw[:-1], "2,367 bytes, but its header implies 2,368"),
         ("train-images-idx3-ubyte", lambda raw: raw + b"x", "2,369 bytes"),
         ("t10k-labels-idx1-ubyte", lambda raw: raw[:6], "has 6 bytes"),
         ("t10k-labels-idx1-ubyte", lambda raw: b"", "starts with "),

@@ -120,7 +120,7 @@ def test_a_truncated_npz_is_refused(tmp_path: Path) -> None:
         ({"users": ["w1"], "user_data": {"w1": {"x": [[0.5] * 784, [1.0]], "y": [1, 2]}}}, "784 numbers"),
         ({"users": ["w1"], "user_data": {"w1": {"x": [[0.5] * 784], "y": [1, 2]}}}, "2 labels"),
         ({"users": ["w1"], "user_data": {"w1": {"x": [[1.5] * 784], "y": [1]}}}, "outside 0 to 1"),
-        ({"users": ["w1"], "user_data": {"w1": {"x": [[0.5] * 784], "y": ["a"]}}}, "no integers"),
+        ({"users": ["w1"], "user_data": {"w1": {"x": [[0.5] * 784], "y": ["a"]}}}, "not integers"),
     ],
 )
 def test_wrong_leaf_json_is_refused(tmp_path: Path, changes: dict[str, Any], words: str) -> None:

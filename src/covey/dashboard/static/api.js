@@ -1,28 +1,28 @@
-/* Asking the server. Errors are its own sentences. */
+/* Requests to the server. Error messages are those of the server. */
 
-/** What a GET gives; `query` holds values or lists of values by name. */
+/** The JSON response of a GET; `query` maps names to values or lists of values. */
 export async function get(path, query = {}) {
   return answer(await send(`/api/${path}${queryOf(query)}`));
 }
 
-/** What a POST of JSON gives. */
+/** The JSON response of a POST with a JSON body. */
 export async function post(path, body, signal = undefined) {
   return answer(await send(`/api/${path}`, {
     method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body), signal,
   }));
 }
 
-/** The address of a file of an entry. */
+/** The URL of a file of an entry. */
 export function fileOf(id, name) {
   return `/api/file${queryOf({ id, name })}`;
 }
 
 /**
- * Listen to a stream of events. listeners: functions by kind of event; onState(open, closed): whether the
- * stream is open, and whether it has ended for good. Gives a function that ends it.
+ * Subscribe to server-sent events. listeners: callbacks by event type; onState(open, closed): whether the
+ * stream is open, and whether it is closed for good. Returns a function that closes it.
  *
- * A page that is hidden does not listen: browsers allow about six connections to a server, and each open tab would
- * hold two of them. Every stream begins by telling everything, so that nothing is missed.
+ * Hidden pages disconnect: browsers allow about six connections per server, and each open tab would hold two of
+ * them. Every stream starts with the full state, so that nothing is missed.
  */
 export function listen(path, query, listeners, onState = () => {}) {
   let source = null;

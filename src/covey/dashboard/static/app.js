@@ -1,4 +1,4 @@
-/* The dashboard: which page is shown, and the list that all pages share. */
+/* The dashboard: routing, and the list that all pages share. */
 
 import { listen } from "./api.js";
 import { showCompare } from "./compare.js";
@@ -14,8 +14,8 @@ const PAGES = { runs: showList, run: showEntry, compare: showCompare, new: showF
 const shared = { entries: new Map(), known: false, watchers: new Set() };
 
 /**
- * A page is a function (host, query, shared) that fills the host and may give back a function to call
- * when it is left. `shared.watchers` are called when entries change.
+ * A page is a function (host, query, shared) that fills the host and may return a cleanup function.
+ * `shared.watchers` are called when entries change.
  */
 let leave = () => {};
 
@@ -41,7 +41,7 @@ function changed() {
 }
 
 function watch() {
-  // The first event of a stream holds the whole list: what is not in it has gone while nobody listened.
+  // The first event of a stream holds the whole list: entries missing from it were removed while disconnected.
   let first = true;
   listen("watch", {}, {
     entries: (entries) => {

@@ -1,4 +1,4 @@
-/* Several runs and trainings side by side: curves over each other, and what their settings differ in. */
+/* Comparison of runs and trainings: overlaid curves, and the settings in which they differ. */
 
 import { get } from "./api.js";
 import { h, say } from "./dom.js";
@@ -7,7 +7,7 @@ import { makeLivePlots } from "./plots_live.js";
 import { together } from "./series.js";
 import { isShare, labelOf, unitOf } from "./words.js";
 
-/** Colours apart from each other on a light and on a dark page; dashes and shapes tell lines apart without colour. */
+/** Colours distinguishable in light and dark mode; dashes and markers distinguish lines without colour. */
 const LINES = {
   light: [
     "#0b57b0", "#c24e00", "#00795a", "#a8417f", "#6b5500", "#5b3fd0", "#b3261e", "#007a8a", "#4d4d4d", "#7a3b00",
@@ -19,17 +19,17 @@ const LINES = {
   ],
 };
 const DASHES = [undefined, [8, 4], [2, 3], [10, 3, 2, 3]];
-/** Columns that are shown at first. */
+/** Columns shown by default. */
 const FIRST = {
   run: ["accuracy", "loss", "clustering_accuracy", "epsilon_max"],
   training: ["reward", "violators", "guarded_reward", "served"],
 };
-/** Columns that can be shown at once. */
+/** Maximum number of columns shown at once. */
 const MOST = 24;
-/** Milliseconds between two looks at entries that still run. */
+/** Polling interval for running entries, in milliseconds. */
 const AGAIN = 2000;
 
-/** Columns that were chosen outlive a visit to another page. */
+/** Selected columns, kept across page changes. */
 const kept = { columns: null };
 
 /** Fill the page. */
@@ -70,7 +70,7 @@ export function showCompare(host, query, shared) {
     if (ids.some((id) => shared.entries.get(id)?.status === "running") && !document.hidden) load();
   }, AGAIN);
   shared.watchers.add(() => {
-    // What kind entries are, and so which columns they have, is known with the first list.
+    // The kinds of the entries, and so their columns, are known once the first list arrives.
     if (!page.known) {
       page.known = true;
       load();
@@ -85,7 +85,7 @@ export function showCompare(host, query, shared) {
   };
 }
 
-/** What is compared, and a way to add and remove. */
+/** The compared entries, with controls to add and remove. */
 function picker(ids, shared) {
   const go = (wanted) => {
     location.hash = `#/compare?${new URLSearchParams(wanted.map((id) => ["id", id]))}`;
@@ -141,7 +141,7 @@ function panelOf(name, curves, { ids, shared }, colours) {
   return { name, title: labelOf(name), plot };
 }
 
-/** A box per column; columns by task and group are put behind a fold, there are many of them. */
+/** A checkbox per column; the many columns by task and group are collapsed. */
 function showColumns(host, { columns }, wanted, load) {
   const mark = columns.map((column) => column.name + column.entries).join();
   if (host.dataset.mark === mark) return;

@@ -1,4 +1,4 @@
-/* Building elements. Text only ever becomes text, never markup. */
+/* Building elements. Strings become text nodes, never markup. */
 
 /**
  * An element with attributes and children.
@@ -18,17 +18,17 @@ export function h(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** An element that is looked up by its id. */
+/** The element with this id. */
 export function byId(id) {
   return document.getElementById(id);
 }
 
-/** Put text into an element only when it changes, so that screen readers are not told the same twice. */
+/** Put text into an element only when it changes, so that screen readers do not repeat it. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** Call `work` once after calls have paused for so many milliseconds. */
+/** Debounce: call `work` once, this many milliseconds after the last call. */
 export function debounced(work, milliseconds) {
   let timer = null;
   return (...given) => {

@@ -1,4 +1,4 @@
-/* One run or training: how it stands, its curves and its map, live. */
+/* One run or training: status, curves and map, live. */
 
 import { draw as drawBlocks } from "/assets/blocks.js";
 import { describeBlocks } from "/assets/frames.js";
@@ -52,7 +52,7 @@ export function showEntry(host, query) {
   };
   const loadDetails = () => get("entry", { id }).then((details) => showDetails(parts, page, details)).catch(fail);
 
-  // Rows come in bursts; drawing once per picture is enough.
+  // Rows arrive in bursts; one redraw per animation frame is enough.
   let pending = false;
   const redraw = () => {
     pending = false;
@@ -93,7 +93,7 @@ export function showEntry(host, query) {
   };
 }
 
-/** Status and what can be done. Buttons are made anew only when others are possible, so that they keep the focus. */
+/** Status and actions. Buttons are rebuilt only when the actions change, so that they keep the focus. */
 function showState(host, page, fail) {
   const { entry } = page;
   const possible = [entry.status, entry.stoppable, entry.resumable, entry.kind].join();
@@ -137,7 +137,7 @@ function actions(page, fail) {
     h("a", { class: "button", href: `#/compare?${new URLSearchParams({ id })}` }, "Compare"));
 }
 
-/** A field for more rounds than a finished run has. */
+/** A field for extending a finished run. */
 function extension(entry, act) {
   const field = h("input", {
     type: "number", min: entry.done + 1, step: 1, value: entry.done + 10, id: "more-rounds", class: "short",
@@ -175,7 +175,7 @@ function withColumns(series) {
   return { ...Object.fromEntries(names.map((name) => [name, empty])), ...series };
 }
 
-/** Of runs without a checkpoint, whose groups and colours are not known. */
+/** For runs without a checkpoint, whose groups and colours are unknown. */
 function simplePanels(series, colours) {
   return ["accuracy", "loss", "clustering_accuracy", "epsilon_max"].filter((name) => name in series).map((name) => ({
     name,
@@ -193,9 +193,9 @@ function epsilonPanel(series, colours) {
   return { x: series.round, xLabel: "round", yLabel: "epsilon", lines };
 }
 
-/** The map of the last round. It is built once and then only shown anew, so that a chosen user stays chosen. */
+/** The map of the last round. Built once and then redrawn, so that the selection is kept. */
 function showFrame(host, page, { site, frame }) {
-  // One object for all rounds: the map keeps it, and the matching of tasks to groups in it changes.
+  // One object for all rounds: the map holds a reference, and the matching of tasks to groups in it changes.
   page.site = page.site === null ? site : Object.assign(page.site, site);
   if (!frame) return;
   if (page.map === null) {

@@ -1,9 +1,9 @@
-/* Form fields made from a JSON schema: one per key, with its description, its type and room for its error. */
+/* Form fields from a JSON schema: one per key, with description, type and error message. */
 
 import { h, say } from "./dom.js";
 import { overrideOf, shownText } from "./toml.js";
 
-/** Sections of a schema: [name, description, [key, property] ...]; keys that stand at the top come first. */
+/** Sections of a schema: [name, description, [key, property] ...]; top-level keys come first. */
 export function sectionsOf(schema) {
   const top = [];
   const sections = [];
@@ -19,8 +19,8 @@ export function sectionsOf(schema) {
 }
 
 /**
- * A field. key: the whole key; property: its schema; value: what it starts with. onInput is called when
- * it changes. Gives { element, key, override(): text or null when unchanged, set(value), complain(sentence) }.
+ * A field. key: the full key; property: its schema; value: initial value. onInput is called when
+ * it changes. Returns { element, key, override(): text or null when unchanged, set(value), complain(sentence) }.
  */
 export function makeField(key, property, schema, value, onInput) {
   const id = `field-${key.replaceAll(".", "-")}`;
@@ -33,7 +33,7 @@ export function makeField(key, property, schema, value, onInput) {
     h("label", { for: id }, key.split(".").pop()), control, error, h("small", { id: `${id}-about` }, clean(about)));
   const set = (next) => {
     start = shownText(next);
-    // A part of a run that was started elsewhere may not be one of those known here.
+    // A run started elsewhere may use a part that is not registered here.
     const known = control.tagName !== "SELECT" || [...control.options].some(({ value: one }) => one === start);
     if (!known) control.append(h("option", { value: start }, start));
     control.value = start;
@@ -71,7 +71,7 @@ function controlOf(property, schema, id, onInput) {
   });
 }
 
-/** What may be chosen, if the schema lists it, as for the parts that are known; true and false are two choices. */
+/** The options, if the schema lists them, as for registered parts; booleans have two. */
 function choicesOf(property) {
   if (property.enum) return property.enum;
   if (property.examples) return property.examples;

@@ -1,4 +1,4 @@
-/* A new run or training: a form made from the schema, checked while one types. */
+/* A new run or training: a form generated from the schema, validated while typing. */
 
 import { get, post, sentence } from "./api.js";
 import { debounced, h, say } from "./dom.js";
@@ -6,9 +6,9 @@ import { makeField, sectionsOf } from "./fields.js";
 
 const KINDS = [["run", "Run: train models with a policy"], ["training", "Training: learn a policy"]];
 const LEARNING = [["surrogate", "surrogate (fast)"], ["real", "real (slow)"]];
-/** Sections that are open at first. */
+/** Sections open by default. */
 const OPEN = new Set(["network", "privacy"]);
-/** Milliseconds after the last key before a form is checked. */
+/** Debounce delay of the validation, in milliseconds. */
 const PAUSE = 250;
 
 /** Fill the page. query: kind, preset or entry to start from, and `set` overrides. */
@@ -130,7 +130,7 @@ function buildLearner(state) {
   state.settings.replaceChildren(section("learner", true, fields));
 }
 
-/** The form as the server takes it. */
+/** The form as a request body. */
 function formOf(state) {
   const [from, id] = split(state.base.control.value);
   const form = {
@@ -155,7 +155,7 @@ async function judge(state) {
   const turn = (state.sent += 1);
   try {
     const answer = await post("check", formOf(state));
-    // A later check may have overtaken this one.
+    // A later validation may have overtaken this one.
     if (turn !== state.sent) return;
     say(state.command, answer.command);
     complain(state, answer.ok ? "" : answer.sentence);
@@ -169,7 +169,7 @@ async function judge(state) {
 function showProblems(state, answer) {
   const byKey = new Map(answer.problems.map(({ key, sentence: text }) => [key, sentence(text)]));
   state.fields.forEach((field, key) => field.complain(byKey.get(key) ?? ""));
-  // What is wrong between keys belongs to their section. A section with a problem is opened, so that it is seen.
+  // Errors across keys belong to their section. Sections with errors are expanded.
   state.sections.forEach((error, name) => {
     say(error, byKey.get(name) ?? "");
     const inside = answer.problems.some(({ key }) => key === name || key.startsWith(`${name}.`));
@@ -212,7 +212,7 @@ function policiesOf({ choices, shared }) {
   ];
 }
 
-/** New entries become choices; what is chosen stays. */
+/** Add new entries to the options; the selection is kept. */
 function refill(state) {
   for (const [part, options] of [[state.base, basesOf(state)], [state.policy, policiesOf(state)]]) {
     if (part.control.options.length === options.length) continue;
@@ -229,7 +229,7 @@ function split(text) {
 
 function choiceOf(id, label, options, value) {
   const control = h("select", { id }, options.map(([one, text]) => h("option", { value: one }, text)));
-  // What is asked for may not be known yet; it is added so that it can be chosen.
+  // The requested option may not be known yet; it is added so that it can be selected.
   if (!options.some(([one]) => one === value)) control.append(h("option", { value }, split(value)[1]));
   control.value = value;
   return { control, element: h("div", { class: "field" }, h("label", { for: id }, label), control) };

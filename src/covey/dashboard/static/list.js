@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { h, say } from "./dom.js";
 import { ago, STATUS, valueOf } from "./words.js";
 
-/** Columns of the table: title, what a row shows, what it is sorted by, and whether it is a number. */
+/** Columns of the table: title, cell content, sort key, and whether it is numeric. */
 const COLUMNS = [
   { title: "Name", key: (entry) => entry.id },
   { title: "Status", key: (entry) => entry.status, cell: (entry) => badge(entry.status) },
@@ -18,7 +18,7 @@ const COLUMNS = [
   { title: "Changed", key: (entry) => -entry.updated, cell: (entry) => ago(entry.updated) },
 ];
 
-/** Chosen entries and the order outlive a visit to another page. */
+/** Selected entries and sort order, kept across page changes. */
 const kept = { chosen: new Set(), sort: COLUMNS.length - 1, down: false, filter: "" };
 
 /** Fill the page. */
@@ -71,13 +71,13 @@ export function showList(host, query, shared) {
   return () => clearInterval(timer);
 }
 
-/** The status of an entry: a sign and a word, so that colour is not needed. */
+/** The status of an entry: an icon and a word, so that colour is not the only channel. */
 export function badge(status) {
   const [word, sign] = STATUS[status];
   return h("span", { class: `badge ${status}` }, h("span", { "aria-hidden": "true" }, sign), ` ${word}`);
 }
 
-/** How far an entry has come, in numbers and as a bar. */
+/** Progress of an entry, as numbers and as a bar. */
 export function progressOf(entry) {
   const noun = entry.kind === "training" ? "epochs" : "rounds";
   const total = entry.total ?? entry.done;
@@ -126,13 +126,13 @@ function matches(entry, text) {
   return words.every((word) => about.includes(word));
 }
 
-/** Put rows into the table; untouched when they are there already, so that nothing loses the focus. */
+/** Put rows into the table; rows already in place are not touched, so that they keep the focus. */
 function arrange(body, rows) {
   const same = rows.length === body.children.length && rows.every((row, index) => body.children[index] === row);
   if (!same) body.replaceChildren(...rows);
 }
 
-/** The row of an entry. Its box and link are made once; cells are filled anew when they have changed. */
+/** The row of an entry. Its checkbox and link are created once; cells are updated when they change. */
 function rowOf(rows, entry, choose) {
   if (!rows.has(entry.id)) rows.set(entry.id, { mark: "", ...makeRow(entry, choose) });
   const known = rows.get(entry.id);

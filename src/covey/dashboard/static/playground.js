@@ -1,4 +1,4 @@
-/* The playground: move stations and users, change limits, and see at once what each policy does. */
+/* The playground: move stations and users, change limits, and see the outcome of each policy at once. */
 
 import { get, post } from "./api.js";
 import { h, say } from "./dom.js";
@@ -55,7 +55,7 @@ function all(state) {
   return state.controls.slow() ? [...state.live, ...state.slow] : state.live;
 }
 
-/** Let the seed draw places and tasks again. */
+/** Redraw positions and tasks from the seed. */
 function forget(state) {
   [state.answer, state.tasks] = [null, null];
   state.network += 1;
@@ -72,7 +72,7 @@ function questionOf(state, policies) {
   return question;
 }
 
-/** Ask for these policies. One question is under way at a time; of those that wait only the last is asked. */
+/** Request these policies. One request is in flight at a time; of the queued ones only the last is sent. */
 async function ask(state, policies) {
   if (state.busy) {
     state.wanted = policies;
@@ -82,7 +82,7 @@ async function ask(state, policies) {
   try {
     const { network } = state;
     const answer = await post("playground", questionOf(state, policies));
-    // Places may have been drawn anew meanwhile; then this answer is about another network.
+    // Positions may have been redrawn meanwhile; then this response is stale.
     if (state.network === network) take(state, answer, policies);
     complain(state, "");
   } catch (error) {
@@ -95,7 +95,7 @@ async function ask(state, policies) {
   }
 }
 
-/** Show an answer. While dragging it holds the shown policy only; the others keep what they had, marked as old. */
+/** Show a response. While dragging it holds the shown policy only; the others keep their results, marked as stale. */
 function take(state, answer, policies) {
   const before = state.answer?.policies ?? [];
   if (policies.length === 1 && before.length > 1) {
@@ -103,7 +103,7 @@ function take(state, answer, policies) {
     answer.policies = before.map((policy) => (policy.name === fresh.name ? fresh : { ...policy, old: true }));
   }
   state.answer = answer;
-  // Not taken from later answers: a task may have been changed since the question was asked.
+  // Not overwritten by later responses: a task may have changed since the request was sent.
   state.tasks ??= answer.tasks;
   show(state);
 }
@@ -144,7 +144,7 @@ function useForRun(state) {
   location.hash = `#/new?${words}`;
 }
 
-/** Points to a tenth of a metre, which is as far as the map goes. */
+/** Points rounded to a tenth of a metre, the resolution of the map. */
 function rounded(points) {
   return points.map((point) => point.map((value) => Math.round(10 * value) / 10));
 }

@@ -1,4 +1,4 @@
-/* The limits of the playground: a preset to start from, and fields with steps. */
+/* The controls of the playground: a preset, and number fields with step buttons. */
 
 import { debounced, h } from "./dom.js";
 
@@ -16,10 +16,10 @@ const LIMITS = [
 ];
 
 /**
- * Build the controls. presets, slow: as the server lists them; most: largest sizes by name. onChange(places) is
- * called after a change, `places` telling whether stations and users must be placed anew.
+ * Build the controls. presets, slow: as listed by the server; most: maximum sizes by name. onChange(places) is
+ * called after a change; `places` says whether stations and users must be placed again.
  *
- * Gives { values(): { preset, overrides, rounds }, slow(): whether slow policies are wanted }.
+ * Returns { values(): { preset, overrides, rounds }, slow(): whether slow policies are wanted }.
  */
 export function makeControls(host, { presets, slow }, most, { onChange, onNewPlaces, onUse }) {
   const state = { preset: "quick", limits: [], places: false };

@@ -1,4 +1,4 @@
-/* The map of the playground: stations and users that can be moved with mouse, finger or keys. */
+/* The map of the playground: stations and users that can be moved with mouse, touch or keyboard. */
 
 import { draw, layout } from "/assets/map.js";
 import { onThemeChange } from "/assets/theme.js";
@@ -8,16 +8,16 @@ import { drawChosen, drawSigns, pictureOf } from "./playground_picture.js";
 
 const HELP = "Drag a station or user, or pick one and move it with the arrow keys on the map, with Shift in larger"
   + " steps. T gives a user the next task.";
-/** Pixels within which something is touched, and metres of one step. */
+/** Hit radius in pixels, and keyboard step in metres. */
 const NEAR = 22;
 const STEP_M = 5;
 const MOVES = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
 
 /**
- * Build the map. onMove() is called while something moves, onDrop() when it has been moved, onTask(user)
- * when a user is to get another task. Things are called s0, s1, ... and u0, u1, ...
+ * Build the map. onMove() is called while something is dragged, onDrop() after the drag, onTask(user)
+ * when a user's task is to change. Stations are named s0, s1, ... and users u0, u1, ...
  *
- * Gives { show(answer, policy), places(): { stations, users } in metres, forget(), destroy() }.
+ * Returns { show(answer, policy), places(): { stations, users } in metres, forget(), destroy() }.
  */
 export function makePlaygroundMap(host, { onMove, onDrop, onTask }) {
   const canvas = h("canvas", { tabindex: "0", role: "application", "aria-label": `Map. ${HELP}` });
@@ -61,7 +61,7 @@ export function makePlaygroundMap(host, { onMove, onDrop, onTask }) {
     show(answer, policy) {
       const fresh = state.answer === null;
       Object.assign(state, { answer, policy });
-      // Later answers do not move anything: what is dragged is where the finger is by now.
+      // Later responses move nothing: a dragged item follows the pointer.
       if (fresh) {
         state.stations = answer.stations_m.map((point) => [...point]);
         state.users = answer.users_m.map((point) => [...point]);
@@ -134,7 +134,7 @@ function listenToPointer(canvas, state, { placeOf, choose, move, onDrop }) {
   };
   canvas.addEventListener("pointerup", drop);
   canvas.addEventListener("pointercancel", drop);
-  // A finger on a station or user moves it; elsewhere it scrolls the page.
+  // Touching a station or user drags it; elsewhere it scrolls the page.
   canvas.addEventListener("touchstart", (event) => {
     if (state.drag !== null) event.preventDefault();
   }, { passive: false });
@@ -153,7 +153,7 @@ function listenToKeys(canvas, state, { choose, move, onDrop, onTask }) {
     const step = STEP_M * (event.shiftKey ? 5 : 1);
     const [x, y] = pointOf(state, state.chosen);
     move(state.chosen, x + step * right, y + step * up);
-    // The other policies are asked once the keys rest.
+    // The other policies are requested once the keyboard is idle.
     clearTimeout(drop);
     drop = setTimeout(onDrop, 300);
   });
@@ -172,7 +172,7 @@ function nearest(state, place, x, y) {
   return best;
 }
 
-/** Where points in metres lie on the canvas, in CSS pixels. */
+/** Points in metres projected onto the canvas, in CSS pixels. */
 function pixels({ left, top, corner, scale, area }) {
   return ([x, y]) => [left + (x - corner.x) * scale, top + area.height - (y - corner.y) * scale];
 }

@@ -1,10 +1,10 @@
-/* What the playground draws: the network as the map of reports takes it, marks of the chosen one, and the signs. */
+/* Drawing of the playground: the network in the format of the report map, selection marks, and legend. */
 
 import { addCross, addShape, addStation, prepare } from "/assets/canvas.js";
 import { groupColours, theme } from "/assets/theme.js";
 import { h } from "./dom.js";
 
-/** Site and frame of the policy that is shown, with stations and users where they are now. */
+/** Site and frame of the shown policy, with the current positions of stations and users. */
 export function pictureOf({ answer, policy, stations, users }) {
   const numbers = users.map((_, user) => user);
   const served = numbers.filter((user) => (policy.station?.[user] ?? -1) >= 0);
@@ -24,7 +24,7 @@ export function pictureOf({ answer, policy, stations, users }) {
   };
 }
 
-/** A ring around a chosen station, or from a chosen user a line to every station: dashed where it could be served. */
+/** A ring around a selected station, or lines from a selected user to all stations, dashed if feasible, else dotted. */
 export function drawChosen(canvas, { answer, stations }, user, at, point) {
   const context = canvas.getContext("2d");
   const here = at(point);
@@ -50,7 +50,7 @@ export function drawChosen(canvas, { answer, stations }, user, at, point) {
   context.restore();
 }
 
-/** Fill a list with what the signs on the map mean. */
+/** Fill a list with the legend of the map. */
 export function drawSigns(list, site) {
   const colours = theme();
   const groups = groupColours(site, colours);

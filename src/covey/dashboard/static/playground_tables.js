@@ -1,4 +1,4 @@
-/* The tables of the playground: policies side by side, and users under the one that is shown. */
+/* The tables of the playground: policies side by side, and users under the shown policy. */
 
 import { number, quantity } from "/assets/words.js";
 import { sentence } from "./api.js";
@@ -8,10 +8,10 @@ const CONSTRAINTS = {
   users_per_station: "blocks of a station (11b)", downlink_time: "downlink time (11c)", uplink_rate: "rate floor (11d)",
   noise_cap: "noise cap (11e)", noise_floor: "noise floor (11f)",
 };
-/** Places of a constraint that are named. */
+/** Maximum number of binding indices listed per constraint. */
 const NAMED = 6;
 
-/** One column per policy; choose(name) is called when one is to be shown. */
+/** One column per policy; choose(name) is called to show one. */
 export function showPolicies(host, answer, shown, choose) {
   const { policies } = answer;
   const users = answer.users_m.length;
@@ -43,7 +43,7 @@ function cellOf(policy, cell, row) {
   return h("td", { class: policy.old && "old" }, content);
 }
 
-/** One row per user under the policy that is shown. */
+/** One row per user under the shown policy. */
 export function showUsers(host, answer, policy, reasons) {
   if (policy.error) {
     host.replaceChildren(h("p", {}, sentence(policy.error)));
@@ -87,7 +87,7 @@ function placesOf(constraints) {
   return h("ul", { class: "bare" }, constraints.map((one) => h("li", {}, placeOf(one))));
 }
 
-/** A constraint and where it is tight. */
+/** A constraint and where it binds. */
 function placeOf({ name, axes, binding }) {
   const word = CONSTRAINTS[name] ?? name;
   const places = [...new Set(binding.map((index) => index[index.length - 1]))];

@@ -1,12 +1,12 @@
-/* Plots whose values change while they are looked at. */
+/* Plots with live updates. */
 
 import { draw } from "/assets/curves.js";
 import { onThemeChange, theme } from "/assets/theme.js";
 import { h } from "./dom.js";
 
 /**
- * Plots in a host element. show([{ name, title, plot }]) draws them, or only their new values when the
- * same plots with the same lines are there already. destroy() takes them away.
+ * Plots in a host element. show([{ name, title, plot }]) draws them, or updates only the values if
+ * the same plots with the same lines exist. destroy() removes them.
  */
 export function makeLivePlots(host) {
   let drawn = new Map();
@@ -48,7 +48,7 @@ export function makeLivePlots(host) {
   };
 }
 
-/** What must be the same for new values to fit into an old plot. */
+/** The structure that must be equal for a plot to be updated in place. */
 function linesOf(plot) {
   return plot.message ?? plot.lines.map((line) => line.label).join("\n") + (plot.x.length === 1);
 }

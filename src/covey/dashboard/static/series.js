@@ -1,8 +1,8 @@
-/* Rows of a run or training as columns, in the form that the plots of reports take. */
+/* Rows of a run or training as columns, in the format of the report plots. */
 
 const BY_NUMBER = /^(task_users|task_served|task_loss|task_accuracy|group_loss|group_accuracy)_(\d+)$/;
 
-/** Columns by name; columns by task or group become one list of columns. Words such as "infinite" become gaps. */
+/** Columns by name; columns by task or group become one list of columns. Strings such as "infinite" become gaps. */
 export function seriesOf(rows) {
   const series = {};
   if (!rows.length) return series;
@@ -19,7 +19,7 @@ export function seriesOf(rows) {
   return series;
 }
 
-/** Several curves { x, y } over one x: missing places are gaps. */
+/** Several curves { x, y } on a common x; missing values are gaps. */
 export function together(curves) {
   const places = [...new Set(curves.flatMap((curve) => curve.x))].sort((first, second) => first - second);
   const at = new Map(places.map((x, index) => [x, index]));

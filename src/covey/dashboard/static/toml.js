@@ -1,6 +1,6 @@
-/* Values of a scenario as the text one types for them, and back into overrides of the command line. */
+/* Conversion between scenario values, form input, and overrides of the command line. */
 
-/** A value as TOML on one line; nothing for what is not set. */
+/** A value as one line of TOML; empty if not set. */
 export function toToml(value) {
   if (value === null || value === undefined) return "";
   if (Array.isArray(value)) return `[${value.map(toToml).join(", ")}]`;
@@ -11,12 +11,12 @@ export function toToml(value) {
   return typeof value === "string" ? JSON.stringify(value) : String(value);
 }
 
-/** What a field shows for a value: text without quotes. */
+/** A value as form input: strings without quotes. */
 export function shownText(value) {
   return typeof value === "string" ? value : toToml(value);
 }
 
-/** The override that sets a key to what was typed. Text that could be read as something else is quoted. */
+/** The override that sets a key to the input. Ambiguous strings are quoted. */
 export function overrideOf(key, text, isText) {
   const typed = text.trim();
   if (typed === "") return `${key}=default`;

@@ -1,4 +1,4 @@
-/* Names of columns and statuses, and times, in words. */
+/* Display names of columns and statuses, and relative times. */
 
 import { number, percent, quantity } from "/assets/words.js";
 
@@ -20,24 +20,24 @@ const NAMES = {
 };
 const UNITS = { s: "s", j: "J", bps: "bit/s", bytes: "bytes" };
 
-/** Whether a column is a share of 1. */
+/** Whether a column is a fraction. */
 export function isShare(column) {
   return SHARES.has(column) || /^(task|group)_accuracy_\d+$/.test(column);
 }
 
-/** The unit that the end of a column's name tells, or nothing. */
+/** The unit given by the suffix of a column's name, or nothing. */
 export function unitOf(column) {
   return UNITS[column.split("_").pop()] ?? "";
 }
 
-/** A column in words. */
+/** The display name of a column. */
 export function labelOf(column) {
   if (column in NAMES) return NAMES[column];
   const unit = unitOf(column);
   return (unit ? column.slice(0, column.lastIndexOf("_")) : column).replaceAll("_", " ");
 }
 
-/** A value of a column in words; "infinite" and missing values are said so. */
+/** A value of a column as text, including "infinite" and missing values. */
 export function valueOf(column, value) {
   if (value === null || value === undefined) return "none";
   if (typeof value === "string") return value;
@@ -47,7 +47,7 @@ export function valueOf(column, value) {
   return Number.isInteger(value) ? value.toLocaleString("en") : number(value);
 }
 
-/** How long ago a time in seconds since 1970 was. */
+/** The age of a time, given in seconds since 1970. */
 export function ago(time, now = Date.now() / 1000) {
   const seconds = Math.max(0, now - time);
   if (seconds < 60) return "just now";

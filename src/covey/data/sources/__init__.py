@@ -1,4 +1,4 @@
-"""Data sets by name: the ones covey knows, those of installed packages, and the ones a program registers."""
+"""Data sets by name: built in, provided by installed packages, or registered by a program."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from covey.parts import DATASETS
 
 
 def source_of(name: str) -> Source:
-    """The data set of this name; a part that is only a loader, `loader(data, seed)`, is made one."""
+    """The data set of this name; a bare loader, `loader(data, seed)`, is wrapped in a `Source`."""
     part = DATASETS.get(name)
     if isinstance(part, Source):
         return part
     if not callable(part):
         raise DATASETS.refused(name, f"is {part!r}, which is neither a Source nor a loader")
-    about = (part.__doc__ or "a loader of its own").strip().splitlines()[0]
+    about = (part.__doc__ or "a custom loader").strip().splitlines()[0]
     return Source(name=name, about=about, how_to_get="made by its loader, nothing to fetch", load=part)
 
 

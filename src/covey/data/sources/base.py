@@ -1,4 +1,4 @@
-"""What every data source answers, and where files are looked for."""
+"""The interface of a data source, and where files are searched."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from covey.errors import DataError
 from covey.scenario.schema import Data
 from covey.seeding import generator
 
-#: Reads a data set: the scenario's data section and the run's seed to the data set.
+#: Loads a data set, given the scenario's data section and the run's seed.
 Loader = Callable[[Data, int], Dataset]
 
 
@@ -33,7 +33,7 @@ class Stream(enum.IntEnum):
     HELD_OUT = 4
 
 
-#: Share of the samples held out for testing where a data set has no test half of its own.
+#: Share of the samples held out for testing where a data set has no official test split.
 HELD_OUT = 0.2
 
 
@@ -41,8 +41,8 @@ HELD_OUT = 0.2
 class Source:
     """A data set by name: how it is found, read, counted and obtained.
 
-    find: path of the scenario (or None) to where the files are, None when they are missing;
-    count: that place to the number of samples, None when counting would mean reading everything.
+    find: maps the path of the scenario (or None) to the location of the files, None when they are missing;
+    count: maps that location to the number of samples, None when counting would mean reading everything.
     A source without `find` needs no files.
     """
 
@@ -66,7 +66,7 @@ def missing(name: str, path: str | None, how_to_get: str) -> DataError:
 
 
 def held_out(y: Labels) -> NDArray[np.bool_]:
-    """A fixed test half of about 20 % of every class: (N,), the same for every seed and machine."""
+    """A fixed test split of about 20 % of every class: (N,), the same for every seed and machine."""
     test = np.zeros(len(y), np.bool_)
     rng = generator(0, "partition", round=Stream.HELD_OUT)
     for c in np.unique(y):

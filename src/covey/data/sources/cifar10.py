@@ -134,7 +134,7 @@ class _ArraysOnly(pickle.Unpickler):
             return self._allowed[module, name]
         except KeyError:
             raise DataError(
-                f"a CIFAR-10 pickle asks for {module}.{name}, which is no array; the file is not to be trusted"
+                f"a CIFAR-10 pickle asks for {module}.{name}, which is not an array; do not trust this file"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""`digits`: scikit-learn's bundled 1,797 real 8x8 digits, always there."""
+"""`digits`: scikit-learn's bundled 1,797 real 8x8 digits, always available."""
 
 from __future__ import annotations
 

@@ -74,14 +74,14 @@ def read_idx(folder: Path, name: str, *, dimensions: int) -> NDArray[np.uint8]:
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path} is damaged or incomplete ({error}); remove it and {HOW_TO_GET}") from None
     header = 4 + 4 * dimensions
-    magic = bytes([0, 0, 8, dimensions])  # 8 stands for unsigned bytes
+    magic = bytes([0, 0, 8, dimensions])  # 8 means unsigned bytes
     if raw[:4] != magic:
         raise DataError(f"{path} starts with {raw[:4].hex()}, but this idx file must start with {magic.hex()}")
     shape = tuple(int(n) for n in np.frombuffer(raw[4:header], ">u4")) if len(raw) >= header else ()
     expected = header + math.prod(shape)
     if not shape or len(raw) != expected:
         raise DataError(
-            f"{path} has {len(raw):,} bytes, but its header asks for {expected:,}; it is damaged or incomplete:"
+            f"{path} has {len(raw):,} bytes, but its header implies {expected:,}; it is damaged or incomplete:"
             f" remove it and {HOW_TO_GET}"
         )
     values: NDArray[Any] = np.frombuffer(raw, np.uint8, offset=header)

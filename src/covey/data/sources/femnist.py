@@ -46,7 +46,7 @@ def find(path: str | None) -> Path | None:
 
 
 def load(data: Data, seed: int) -> Dataset:
-    """Characters as (N, 1, 32, 32) images with high ink on 0, 62 classes, with the writer of each."""
+    """Characters as (N, 1, 32, 32) images, bright ink on 0, in 62 classes, with the writer of each."""
     place = find(data.path)
     if place is None:
         raise missing("femnist", data.path, HOW_TO_GET)
@@ -120,7 +120,7 @@ def _leaf_users(file: Path) -> list[tuple[str, NDArray[np.uint8], NDArray[np.int
         if pixels.size and not (pixels.min() >= 0 and pixels.max() <= 1):
             raise DataError(f"{file}: user {user} has pixels outside 0 to 1")
         if labels.dtype.kind not in "iu":
-            raise DataError(f"{file}: user {user} has labels that are no integers")
+            raise DataError(f"{file}: user {user} has labels that are not integers")
         grey = np.rint(pixels * 255).astype(np.uint8).reshape(-1, SIDE, SIDE)
         users.append((user, grey, labels.astype(np.int64)))
     return users

@@ -29,7 +29,7 @@ def load(data: Data, seed: int) -> Dataset:
             )
     x, y = arrays["x"], _integers(arrays["y"], "y", place)
     if x.dtype.kind == "f":
-        with np.errstate(over="ignore"):  # what overflows is found as infinity
+        with np.errstate(over="ignore"):  # overflow becomes infinity, which `Dataset` rejects
             x = x.astype(np.float32)
     if y.size == 0 or y.min() < 0:
         raise DataError(f"{place}: y must hold at least one label, and labels are numbered from 0")

@@ -1,7 +1,7 @@
-"""The ClientApp: passes every message of the server to the device's worker, and its answer back.
+"""The ClientApp: a proxy that forwards every message of the server to the device's worker, and returns its answer.
 
-It computes nothing and holds nothing: data, models, noise and ledger are the worker's. Flower starts a process for
-every message, so that this file imports neither torch nor covey.
+It is stateless: data, models, noise and ledger are in the worker. Flower starts a process for every message, so this
+file imports neither torch nor covey.
 """
 
 from __future__ import annotations

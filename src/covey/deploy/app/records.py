@@ -1,7 +1,7 @@
-"""Packets as the contents of Flower's messages, for the ClientApp and the server's courier alike.
+"""Serialises packets as the contents of Flower messages, for the ClientApp and the server's courier.
 
-What is read here came over a network. Arrays are cut out of the received bytes after a look at what these say about
-themselves: nothing is unpickled, and nothing is allocated by a size that is only claimed.
+The input is untrusted. Arrays are sliced from the received bytes after their headers are validated: nothing is
+unpickled, and no memory is allocated by a claimed size.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .wire import DTYPES, Array, Packet, Scalar, WireError
 
 #: The record that holds the header.
 _HEADER = "covey"
-#: The only way in which arrays are sent, as Flower calls it, and bytes that its description may take.
+#: The only accepted serialisation type of arrays, by Flower's name, and the maximal size of the .npy header.
 _KIND, _DESCRIPTION_BYTES = "numpy.ndarray", 1000
 
 
 def content_of(packet: Packet) -> RecordDict:
-    """What a message holds that carries this packet."""
+    """The content of a message with this packet."""
     records: dict[str, Any] = {_HEADER: ConfigRecord(dict(packet.header))}
     grouped: dict[str, dict[str, FlowerArray]] = {}
     for path, (kind, shape, data) in packet.arrays.items():
@@ -43,18 +43,18 @@ def packet_of(content: RecordDict) -> Packet:
             for name, record in content.array_records.items()
             for key, array in record.items()
         }
-    except Exception as error:  # whatever a stranger made up
+    except Exception as error:  # the input may be arbitrary
         raise WireError(f"{type(error).__name__}: {error}") from None
     return Packet(header, arrays)
 
 
 def _cut_out(array: FlowerArray) -> Array:
-    """Type, shape and bytes of an array in the .npy form, version 1, which Flower uses."""
+    """Type, shape and bytes of an array in .npy format version 1, which Flower uses."""
     if array.stype != _KIND:
         raise WireError(f"an array is sent as {array.stype!r}")
     file = io.BytesIO(array.data)
     if np.lib.format.read_magic(file) != (1, 0):
-        raise WireError("an array is in another version of the .npy form")
+        raise WireError("an array is in another version of the .npy format")
     shape, columns_first, kind = np.lib.format.read_array_header_1_0(file, max_header_size=_DESCRIPTION_BYTES)
     if kind.name not in DTYPES or kind != np.dtype(kind.name) or columns_first:
         raise WireError(f"an array holds {kind.str}")

@@ -10,8 +10,8 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Play the run to its end; its folder holds the settings and takes the results."""
-    # Imported here because devices download this file too, and have no use for it.
+    """Play the run to its end; its folder holds the settings and receives the results."""
+    # Imported here because devices download this file too, but do not need it.
     from covey.deploy.server import serve
 
     serve(grid, str(context.run_config["folder"]), str(context.run_config["token"]))

@@ -1,6 +1,6 @@
-"""How a device's ClientApp and its worker talk: packets of a flat header and named arrays, over a local socket.
+"""The protocol between a device's ClientApp and its worker: packets of a flat header and named arrays, over a socket.
 
-Only the standard library is used here, because the ClientApp runs in a process of its own for every message and
+Only the standard library is imported here, because the ClientApp runs in a new process for every message and
 must start fast. Arrays are (dtype, shape, bytes).
 """
 
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Client
 from pathlib import Path
 
-#: Kinds of numbers that arrays may hold: their name and bytes of one element.
+#: Allowed dtypes of arrays, with their item size in bytes.
 DTYPES = {"float32": 4, "float64": 8, "int64": 8, "uint64": 8, "uint8": 1}
 ADDRESS, KEY = "worker.address", "worker.key"
-#: The longest path that a Unix socket can have on every system.
+#: Maximal path length of a Unix socket that is portable across systems.
 SOCKET_PATH_BYTES = 100
 
 Scalar = bool | int | float | str
@@ -24,7 +24,7 @@ Array = tuple[str, tuple[int, ...], bytes]
 
 
 class WireError(ValueError):
-    """A packet is not one."""
+    """A packet is malformed."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def unpack(content: bytes) -> Packet:
 
 
 def ask(folder: Path, packet: Packet) -> Packet:
-    """The worker's answer to a packet; `folder` is the device's private folder, which holds the address and the key."""
+    """Send a packet to the worker and return its answer; `folder`: the device's private folder."""
     key = (folder / KEY).read_bytes()
     address = (folder / ADDRESS).read_text(encoding="utf-8")
     with Client(address, family="AF_UNIX", authkey=key) as connection:

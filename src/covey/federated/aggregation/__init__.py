@@ -1,4 +1,4 @@
-"""Aggregation: how stations make new models of the uploads that they let in."""
+"""Aggregation: new models from the accepted uploads."""
 
 from covey.federated.aggregation.mean import Mean, aggregate_models
 from covey.federated.aggregation.protocol import Accepted, Aggregation

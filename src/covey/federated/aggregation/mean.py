@@ -14,12 +14,12 @@ Array = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
 Index = npt.NDArray[np.integer]
 
-#: Weights that are averaged at once: few enough to stay in the cache while all uploads are added.
-_PIECE = 1 << 14
+#: Weights averaged per chunk: few enough to stay in cache while all uploads are added.
+_CHUNK = 1 << 14
 
 
 class Mean(Aggregation):
-    """Every upload counts by its user's samples; under masks the same mean comes from opened sums."""
+    """Mean of the uploads weighted by their users' samples; under masks the opened sums give the same mean."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
 
@@ -45,20 +45,20 @@ def aggregate_models(
         groups = [np.flatnonzero((task == k) & (station == b)) for b in range(stations)]
         groups = [members for members in groups if members.size]
         weights = [float(samples[members].sum()) for members in groups]
-        for begin in range(0, models.shape[1], _PIECE):
-            piece = new[k, begin : begin + _PIECE]
-            total = np.zeros(len(piece))
+        for begin in range(0, models.shape[1], _CHUNK):
+            chunk = new[k, begin : begin + _CHUNK]
+            total = np.zeros(len(chunk))
             for members, weight in zip(groups, weights, strict=True):
-                own = np.zeros(len(piece))
+                own = np.zeros(len(chunk))
                 _add_weighted(uploads, members, samples, begin, own)
                 total += weight * (own / weight)
-            piece[:] = total / sum(weights)
+            chunk[:] = total / sum(weights)
     return new
 
 
 @compiled
 def _add_weighted(uploads: Array, members: Index, samples: Index, begin: int, total: Floats) -> None:
-    """Add to `total` (d,), times their samples, the d weights from `begin` on of the uploads of `members`."""
+    """Add weights `begin` to `begin` + d of the uploads of `members`, times their samples, to `total` (d,)."""
     for member in members:
         total += np.float64(samples[member]) * uploads[member, begin : begin + len(total)]
 

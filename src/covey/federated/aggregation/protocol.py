@@ -1,7 +1,7 @@
-"""What an aggregation is: new models from the uploads that stations let in.
+"""The interface of aggregations: new models from the accepted uploads.
 
-An aggregation is a part (`covey.parts.AGGREGATIONS`): a class that is made with the scenario of a run. It sees uploads
-only after noise, so that nothing it does costs privacy.
+An aggregation is a part (`covey.parts.AGGREGATIONS`): a class that is constructed with the scenario of a run. It sees
+uploads only after noise was added, so it is post-processing and costs no privacy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Weights = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Accepted:
-    """The uploads of a round that were let in.
+    """The accepted uploads of a round.
 
     uploads: (n, D) new weights of each user; task, station, samples: (n,) of these users; models: (K, D) before the
     round; stations: B.
@@ -38,7 +38,7 @@ class Accepted:
 class Aggregation(ABC):
     """Base of all aggregations.
 
-    needs: see `covey.parts.NEEDS`; all but sums, which masks allow, need single uploads.
+    needs: see `covey.parts.NEEDS`; anything but a weighted sum needs individual uploads, which masks hide.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})

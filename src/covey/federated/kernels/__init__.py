@@ -1,11 +1,11 @@
 """The gradient strategy `compiled`: machine code for convolution, pooling and ReLU in one pass.
 
-About twice as fast as `hooks` on the networks that it suits, with other rounding. Only this package imports llvmlite,
-and only when a module has layers that it suits: everything else works without.
+About twice as fast as `hooks` on the networks it supports, with different rounding. Only this package imports llvmlite,
+and only when a module has supported layers: everything else works without.
 
-* `blocks`: which layers of a module it suits.
+* `blocks`: finds the supported layers of a module.
 * `pooled_hook`: the hook on such layers, and the strategy.
-* `convolution`: the kernels, written in LLVM's own terms.
+* `convolution`: the kernels, written in LLVM IR.
 """
 
 from __future__ import annotations

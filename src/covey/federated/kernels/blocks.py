@@ -1,4 +1,4 @@
-"""Which layers of a module the compiled kernels suit; needs neither numba nor llvmlite."""
+"""Finds the layers of a module that the compiled kernels support; needs neither numba nor llvmlite."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ OUTPUTS = 16
 
 
 def pooled_convolutions(module: nn.Module) -> dict[nn.Conv2d, list[nn.Module]]:
-    """The convolutions that pooling and ReLU follow at once, in either order, with these two."""
-    # A layer that stands in two places cannot be left out in one of them.
+    """The convolutions directly followed by pooling and ReLU, in either order, and these two layers."""
+    # A layer that is used twice cannot be skipped in one of its places.
     uses = Counter(layer for _, layer in module.named_modules(remove_duplicate=False))
     found: dict[nn.Conv2d, list[nn.Module]] = {}
     for sequence in module.modules():
@@ -30,7 +30,7 @@ def pooled_convolutions(module: nn.Module) -> dict[nn.Conv2d, list[nn.Module]]:
 
 
 def suits(layer: nn.Module, *followers: nn.Module) -> bool:
-    """Whether three layers in a row can be treated together."""
+    """Whether three consecutive layers can be fused."""
     kinds = {type(follower) for follower in followers}
     if type(layer) is not nn.Conv2d or kinds != {nn.MaxPool2d, nn.ReLU}:
         return False

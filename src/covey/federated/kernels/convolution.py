@@ -1,13 +1,13 @@
-"""Convolution by 3 x 3 kernels, largest of 2 x 2 pixels and ReLU in one go, and back, image by image.
+"""Fused 3 x 3 convolution, 2 x 2 max pooling and ReLU, forward and backward, image by image.
 
-Images are stored channels last, so that the three pixels under one row of a kernel lie side by side: a row of
-3 x channels numbers. A pass forward keeps an image in the cache and writes a quarter of its pixels. On the way back
-only those pixels have gradients that were the largest of their four and above 0: less than a quarter. They are put
+Images are stored channels last, so that the three pixels under one row of a kernel are contiguous: 3 x channels
+values. The forward pass keeps an image in cache and writes a quarter of its pixels. In the backward pass the gradient
+is sparse: only pixels that were the maximum of their four and above 0 have one, less than a quarter. They are put
 on lists, and nothing is computed for the others.
 
-The innermost loops are written in LLVM's own terms, because no compiler finds them by itself: blocks of sums that
-stay in the registers of the processor. They and the kernels share one file, because machine code that is kept on
-disk is made anew only when the file of its kernel has changed.
+The innermost loops are written in LLVM IR, because compilers do not find this register blocking by themselves:
+tiles of accumulators that stay in registers. They and the kernels share one file, because numba recompiles cached
+machine code only when the file of its kernel has changed.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ Codes = npt.NDArray[np.uint8]
 
 #: SIMD lanes of a vector.
 LANES = 8
-#: Channels whose sums are formed together.
+#: Output channels of a register tile.
 PANEL = 2 * LANES
-#: Rows whose products are formed together: with two sums for each, as many as there are registers.
+#: Rows of a register tile: with two accumulators each, they fill the vector registers.
 ROWS = 6
-#: Numbers of an image that stay in the innermost cache beside everything else.
-_NEAR = 6 << 10
-#: The code of four pixels of which none is above 0.
+#: Values of an image that fit into the L1 cache beside everything else.
+_L1_VALUES = 6 << 10
+#: The code of a pooling window in which no pixel is above 0.
 NOTHING = 4
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
 _CODES = ir.VectorType(ir.IntType(32), LANES)
 _ZERO = ir.Constant(_VECTOR, [0.0] * LANES)
-#: A product may be fused with the sum that it is added to.
+#: Allows fused multiply-add.
 _FUSED = ("contract",)
-#: The bits of a number without its sign, and those of infinity: what is above is NaN.
+#: Masks the sign bit of a float32, and the bits of infinity: larger ones are NaN.
 _MAGNITUDE, _INFINITY = np.int32(0x7FFFFFFF), np.int32(0x7F800000)
 
 
 class _Block:
-    """The instructions of an intrinsic, whose array arguments are known by their number."""
+    """Emits the instructions of an intrinsic; array arguments are given by their index."""
 
     def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any) -> None:
         self.builder = builder
@@ -61,24 +61,24 @@ class _Block:
         return self.builder.add(start, self.builder.mul(step, step.type(times)))
 
     def number(self, array: int, index: Any) -> Any:
-        """One element of an array."""
+        """Load one element of an array."""
         return self.builder.load(self.builder.gep(self._data[array], [index]))
 
     def vector(self, array: int, index: Any, further: int = 0) -> Any:
-        """Eight elements of an array, so many vectors behind an index."""
+        """Load a vector of an array, `further` vectors after an index."""
         return self.builder.load(self._place(array, index, _VECTOR, further), align=4)
 
     def spread(self, number: Any) -> Any:
-        """A vector of equal numbers."""
+        """Broadcast a scalar to a vector."""
         first = self.builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), number, ir.IntType(32)(0))
         return self.builder.shuffle_vector(first, first, ir.Constant(_CODES, [0] * LANES))
 
     def write(self, value: Any, array: int, index: Any, align: int = 4) -> None:
-        """Put a number or a vector to a place in an array."""
+        """Store a scalar or a vector at an index of an array."""
         self.builder.store(value, self._place(array, index, value.type, 0), align=align)
 
     def sums(self, first: Sequence[Any]) -> list[Any]:
-        """Variables for vectors, which the compiler keeps in registers."""
+        """Vector accumulators, which the compiler keeps in registers."""
         places = []
         for value in first:
             places.append(cgutils.alloca_once(self.builder, _VECTOR))  # type: ignore[no-untyped-call]
@@ -86,24 +86,24 @@ class _Block:
         return places
 
     def read(self, sums: Sequence[Any]) -> list[Any]:
-        """What is in the variables."""
+        """The values of accumulators."""
         return [self.builder.load(place) for place in sums]
 
     def add_product(self, left: Any, right: Any, total: Any) -> None:
-        """Add a product of vectors to a variable."""
+        """Add a product of vectors to an accumulator."""
         product = self.builder.fmul(left, right, flags=_FUSED)
         self.builder.store(self.builder.fadd(product, self.builder.load(total), flags=_FUSED), total)
 
     @contextmanager
     def loop(self, count: Any) -> Iterator[Any]:
-        """The numbers from 0 up to `count`."""
+        """A loop over 0 to `count` - 1; yields the index."""
         with cgutils.for_range(self.builder, count) as loop:
             yield loop.index
 
     def add_panel(
         self, sums: Sequence[Any], left: int, begins: Sequence[Any], length: Any, right: int, at: Any
     ) -> None:
-        """Add rows of `left` times a panel of `right` that begins `at` to the sums, two of each row."""
+        """Add rows of `left` times the panel of `right` at index `at` to the accumulators, two per row."""
         builder = self.builder
         with self.loop(length) as index:
             row = builder.add(at, builder.mul(index, index.type(PANEL)))
@@ -114,7 +114,7 @@ class _Block:
                     self.add_product(value, factors[half], sums[2 * number + half])
 
     def add_listed(self, first: Any, count: Any, array: int, begins: Sequence[Any], width: int) -> list[Any]:
-        """Sums over entries of a list, array 0, of values times `width` vectors behind place + each begin."""
+        """Sums over the entries (value, place) of list array 0: value times `width` vectors at place + each begin."""
         builder = self.builder
         sums = self.sums([_ZERO] * (len(begins) * width))
         with self.loop(count) as index:
@@ -127,21 +127,21 @@ class _Block:
         return self.read(sums)
 
     def append(self, at: Any, number: Any, place: Any, lists: tuple[int, int], slots: Any) -> None:
-        """Append gradient `at` and a place to list `number` in arrays of entries and counts, if it is of a pixel.
+        """Append gradient `at` and a place to list `number` in arrays of entries and counts, unless it is `NOTHING`.
 
-        The arrays 0 and 1 are gradients and codes. An entry is a gradient and the bits of its place, side by side.
+        The arrays 0 and 1 are gradients and codes. An entry is a gradient followed by the bits of its place.
         """
         builder = self.builder
         bits = builder.zext(builder.load(self._place(0, at, ir.IntType(32), 0), align=4), place.type)
         count = self.number(lists[1], number)
         matters = builder.icmp_unsigned("<", self.number(1, at), ir.IntType(8)(NOTHING))
         slot = builder.mul(builder.add(builder.mul(number, slots), count), count.type(2))
-        # Written in any case and counted only if it matters: the branch would be unpredictable.
+        # Written unconditionally and counted only if it matters: the branch would be unpredictable.
         self.write(builder.or_(bits, builder.shl(place, place.type(32))), lists[0], slot)
         self.write(builder.add(count, builder.zext(matters, count.type)), lists[1], number, align=8)
 
     def pool(self, four: Sequence[Any], largest: int, codes: int, target: Any) -> None:
-        """Write the rectified largest of four vectors, and which it was or `NOTHING`, to `target` in two arrays."""
+        """Write the maximum of four vectors after ReLU, and its index or `NOTHING`, to `target` in two arrays."""
         builder = self.builder
         best, code = four[0], ir.Constant(_CODES, [0] * LANES)
         for pixel in (1, 2, 3):
@@ -161,12 +161,12 @@ class _Block:
 
 
 def _intrinsic(typed: Callable[..., Any]) -> Callable[..., None]:
-    """A function for kernels, from one that gives a signature and instructions for the types of its arguments."""
+    """A numba intrinsic from a function that returns signature and code generator for its argument types."""
     return cast(Callable[..., None], extending.intrinsic(typed))
 
 
 def _code(kinds: Sequence[Any], write: Callable[..., None]) -> tuple[Any, Callable[..., Any]]:
-    """An intrinsic without result, made of the instructions that `write(block, *arguments)` gives."""
+    """Signature and code generator of a void intrinsic; `write(block, *arguments)` emits its instructions."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         write(_Block(context, builder, signature, arguments), *arguments)
@@ -178,7 +178,7 @@ def _code(kinds: Sequence[Any], write: Callable[..., None]) -> tuple[Any, Callab
 @_intrinsic
 def _pooled_tile(typing: Any, image: Any, start: Any, stride: Any, step: Any, weights: Any, panel: Any, bias: Any,
                  channel: Any, largest: Any, codes: Any, target: Any) -> Any:  # fmt: skip
-    """Pool the sums of 2 x 2 pixels, of a panel of channels; rows lie `stride` apart in the image and pixels `step`."""
+    """Convolve and pool 2 x 2 pixels for a panel of channels; image row stride `stride`, pixel stride `step`."""
 
     def write(block: _Block, _: Any, start: Any, stride: Any, step: Any, *rest: Any) -> None:
         panel, channel, target = rest[1], rest[3], rest[6]
@@ -197,7 +197,7 @@ def _pooled_tile(typing: Any, image: Any, start: Any, stride: Any, step: Any, we
 @_intrinsic
 def _transform(typing: Any, image: Any, corner: Any, stride: Any, step: Any, turned: Any, target: Any,
                apart: Any) -> Any:  # fmt: skip
-    """Winograd's transform of 4 x 4 pixels, 8 channels of each, to 16 vectors that lie `apart`."""
+    """Winograd input transform of 4 x 4 pixels, 8 channels each, to 16 vectors with stride `apart`."""
 
     def write(block: _Block, _: Any, corner: Any, stride: Any, step: Any, turned: Any, target: Any, apart: Any) -> None:
         add, subtract = block.builder.fadd, block.builder.fsub
@@ -218,7 +218,7 @@ def _transform(typing: Any, image: Any, corner: Any, stride: Any, step: Any, tur
 @_intrinsic
 def _product(typing: Any, left: Any, start: Any, length: Any, right: Any, panel: Any, product: Any, target: Any,
              apart: Any) -> Any:  # fmt: skip
-    """`ROWS` rows of `left`, `length` long, times a panel of `right`, to rows that lie `apart`."""
+    """`ROWS` rows of `left` of this `length`, times a panel of `right`, to rows with stride `apart`."""
 
     def write(block: _Block, _: Any, start: Any, length: Any, *rest: Any) -> None:
         panel, target, apart = rest[1], rest[3], rest[4]
@@ -234,7 +234,7 @@ def _product(typing: Any, left: Any, start: Any, length: Any, right: Any, panel:
 @_intrinsic
 def _pool_back(typing: Any, product: Any, start: Any, apart: Any, bias: Any, channel: Any, largest: Any, codes: Any,
                target: Any) -> Any:  # fmt: skip
-    """Winograd's way back from 16 vectors that lie `apart` to 2 x 2 pixels, which are pooled."""
+    """Winograd output transform of 16 vectors with stride `apart` to 2 x 2 pixels, which are pooled."""
 
     def write(block: _Block, _: Any, start: Any, apart: Any, *rest: Any) -> None:
         channel, target = rest[1], rest[4]
@@ -256,7 +256,7 @@ def _pool_back(typing: Any, product: Any, start: Any, apart: Any, bias: Any, cha
 @_intrinsic
 def _list_by_channel(typing: Any, gradients: Any, codes: Any, begin: Any, depth: Any, corner: Any, steps: Any,
                      entries: Any, counts: Any, slots: Any) -> Any:  # fmt: skip
-    """Append a pooled pixel's gradients to the lists of their channels, with the places of the pixels they are of."""
+    """Append a pooled pixel's gradients to the lists of their channels, with the places of the winning pixels."""
 
     def write(block: _Block, _: Any, codes: Any, begin: Any, depth: Any, corner: Any, *rest: Any) -> None:
         builder = block.builder
@@ -271,7 +271,7 @@ def _list_by_channel(typing: Any, gradients: Any, codes: Any, begin: Any, depth:
 @_intrinsic
 def _list_by_pixel(typing: Any, gradients: Any, codes: Any, begin: Any, depth: Any, entries: Any,
                    counts: Any, window: Any, size: Any) -> Any:  # fmt: skip
-    """Append a pooled pixel's gradients to the lists of the pixels they are of, with the places of their kernels."""
+    """Append a pooled pixel's gradients to the lists of the winning pixels, with the places of their kernels."""
 
     def write(block: _Block, _: Any, codes: Any, begin: Any, depth: Any, *rest: Any) -> None:
         builder, (window, size) = block.builder, rest[2:]
@@ -284,7 +284,7 @@ def _list_by_pixel(typing: Any, gradients: Any, codes: Any, begin: Any, depth: A
 
 
 def _gather(width: int) -> Callable[..., None]:
-    """An intrinsic that adds three rows, `width` vectors of each, of an image at the places of a list to sums."""
+    """An intrinsic that adds image rows at the places of a list to `sums`: three rows of `width` vectors each."""
 
     @_intrinsic
     def gather(typing: Any, entries: Any, first: Any, count: Any, image: Any, start: Any, stride: Any, sums: Any,
@@ -303,7 +303,7 @@ def _gather(width: int) -> Callable[..., None]:
 
 
 def _scatter(width: int) -> Callable[..., None]:
-    """An intrinsic that adds up kernels of a list, `width` vectors of three pixels, and adds them to an image."""
+    """An intrinsic that sums the kernels of a list, `width` vectors of three pixels, and adds them to an image."""
 
     @_intrinsic
     def scatter(typing: Any, entries: Any, first: Any, count: Any, weights: Any, start: Any, step: Any, image: Any,
@@ -327,7 +327,7 @@ _scatter_4, _scatter_2, _scatter_1 = _scatter(4), _scatter(2), _scatter(1)
 
 @compiled
 def _aligned(size: int) -> Floats:
-    """So many zeros that begin where a line of the cache does."""
+    """`size` zeros, aligned to a cache line."""
     numbers = np.zeros(size + 16, dtype=np.float32)
     begin = (-numbers.ctypes.data % 64) // 4
     return numbers[begin : begin + size]
@@ -335,7 +335,7 @@ def _aligned(size: int) -> Floats:
 
 @compiled
 def _put_into(frame: Floats, image: Floats) -> None:
-    """Write an `image` (h, w, c) into the middle of a flat `frame` of h + 2 rows of w + 2 pixels."""
+    """Copy an `image` (h, w, c) into the interior of a flat `frame` of h + 2 rows of w + 2 pixels: zero padding."""
     height, width, channels = image.shape
     stride = (width + 2) * channels
     for row in range(height):
@@ -345,7 +345,7 @@ def _put_into(frame: Floats, image: Floats) -> None:
 
 @compiled
 def _is_finite(image: Floats) -> bool:
-    """Whether all of an image is finite, seen from the bits, of which the compiler compares many at once."""
+    """Whether all of an image is finite, tested on the bit patterns, which the compiler vectorises."""
     worst = np.int32(0)
     for pattern in image.view(np.int32).ravel():
         worst = max(worst, pattern & _MAGNITUDE)
@@ -354,7 +354,7 @@ def _is_finite(image: Floats) -> bool:
 
 @compiled
 def pooled_direct(images: Floats, panels: Floats, bias: Floats, largest: Floats, codes: Codes) -> None:
-    """Fill `largest` (n, h // 2, w // 2, p) with the rectified largest sums and `codes`, uint8, with where they were.
+    """Fill `largest` (n, h // 2, w // 2, p) with the pooled outputs and `codes`, uint8, with the argmax of each window.
 
     `images` are (n, h, w, c), `bias` (p,), and `panels` (p / 16, 9 c, 16) weights: kernel rows, columns, channels.
     """
@@ -377,7 +377,7 @@ def pooled_direct(images: Floats, panels: Floats, bias: Floats, largest: Floats,
 
 @compiled
 def pooled_winograd(images: Floats, panels: Floats, bias: Floats, largest: Floats, codes: Codes) -> None:
-    """What `pooled_direct` fills, with fewer multiplications, from images whose channels are a multiple of 8.
+    """The results of `pooled_direct` with fewer multiplications, for images whose channels are a multiple of 8.
 
     `panels` (16, p / 16, c, 16) are the weights after Winograd's transform.
     """
@@ -415,17 +415,17 @@ def pooled_winograd(images: Floats, panels: Floats, bias: Floats, largest: Float
 def weight_gradients(images: Floats, gradients: Floats, codes: Codes, formed: Floats, bias_rows: Floats) -> None:
     """Fill `formed` (n, p, 9 c) and `bias_rows` (n, p) with every sample's gradients of weights and bias.
 
-    `gradients` (n, h // 2, w // 2, p) are those of the pooled pixels, and `codes` were filled on the way forward.
-    Images that are not finite get gradients that are not.
+    `gradients` (n, h // 2, w // 2, p) are those of the pooled pixels, and `codes` come from the forward pass.
+    The gradients of non-finite images are NaN.
     """
     samples, height, width, channels = images.shape
     high, wide, depth = codes.shape[1:]
     stride, length = (width + 2) * channels, 3 * channels
     room = -(-length // LANES) * LANES
-    # Vectors reach past the last row; what they find there is not used.
+    # Vector loads reach past the last row; these lanes are not used.
     frame, rows = _aligned((height + 2) * stride + room), _aligned(depth * 3 * room)
-    # So few rows of the image at a time that they stay in the innermost cache.
-    band = min(high, max(1, (_NEAR // stride - 2) // 2))
+    # A band of rows that stays in the L1 cache.
+    band = min(high, max(1, (_L1_VALUES // stride - 2) // 2))
     slots = band * wide + 1
     entries = _aligned(2 * depth * slots)
     counts, steps = np.zeros(depth, dtype=np.int64), np.array([0, channels, stride, stride + channels, 0])
@@ -465,7 +465,7 @@ def weight_gradients(images: Floats, gradients: Floats, codes: Codes, formed: Fl
             for line in range(3 * depth):
                 own[line * length : (line + 1) * length] = rows[line * room : line * room + length]
         if not _is_finite(images[sample]):
-            # A pixel without effect would hide it: 0 x infinity is not a number.
+            # A pixel without gradient would hide it: 0 x infinity is NaN.
             own[:] = np.nan
 
 
@@ -473,7 +473,7 @@ def weight_gradients(images: Floats, gradients: Floats, codes: Codes, formed: Fl
 def image_gradients(gradients: Floats, codes: Codes, kernels: Floats, found: Floats) -> None:
     """Fill `found` (n, h, w, c) with the gradients of the images.
 
-    `gradients` (n, h // 2, w // 2, p) are those of the pooled pixels, and `codes` were filled on the way forward;
+    `gradients` (n, h // 2, w // 2, p) are those of the pooled pixels, and `codes` come from the forward pass;
     `kernels` (p, 3, 3, r) are the weights, with zeros for channels beyond c up to r, a multiple of 8.
     """
     samples, height, width, channels = found.shape
@@ -481,7 +481,7 @@ def image_gradients(gradients: Floats, codes: Codes, kernels: Floats, found: Flo
     step = kernels.shape[3]
     stride, pixels = (width + 2) * step, high * wide * 4
     frame, weights = _aligned((height + 2) * stride), kernels.ravel()
-    # One list more than pixels: that of a window which has none.
+    # One list more than pixels: for windows in which no pixel is above 0.
     entries = _aligned(2 * (pixels + 1) * depth)
     counts = np.zeros(pixels + 1, dtype=np.int64)
     flat_gradients, flat_codes = gradients.ravel(), codes.ravel()

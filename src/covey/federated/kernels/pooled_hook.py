@@ -32,7 +32,7 @@ class CompiledHooks(Hooked):
         super().__init__(module, special=special)
 
     def outputs(self, x: Tensor) -> Tensor:
-        """What the module returns for samples `x`, by the hooks, which are faster than the layers."""
+        """The module's outputs for samples `x`, through the hooks, which are faster than the layers."""
         for hook in self.hooks:
             hook.expect(len(x))
         with self:
@@ -42,7 +42,7 @@ class CompiledHooks(Hooked):
 class PooledHook(ConvLayerHook):
     """A `Conv2d` of 3 x 3 kernels, with `followers`: `MaxPool2d` of 2 x 2 pixels and `ReLU`, in either order.
 
-    The largest of rectified values is the rectified largest one, so the order does not matter.
+    ReLU is monotone, so max pooling and ReLU commute and the order does not matter.
     """
 
     def __init__(self, layer: nn.Conv2d, followers: list[nn.Module], starts: dict[int, int]) -> None:
@@ -52,16 +52,16 @@ class PooledHook(ConvLayerHook):
         self._gradients: npt.NDArray[np.float32] = np.empty(0, np.float32)
 
     def forwards(self) -> list[tuple[nn.Module, Callable[[Tensor], Tensor]]]:
-        """The three layers: the first does all the work."""
+        """The three layers: the first computes everything, the others pass their input through."""
         return [*super().forwards(), *((follower, _unchanged) for follower in self._followers)]
 
     def forget(self) -> None:
-        """Release everything, so that a failed pass leaves nothing behind."""
+        """Drop all state, so that a failed pass leaves none behind."""
         super().forget()
         self._codes, self._gradients = np.empty(0, np.uint8), np.empty(0, np.float32)
 
     def run(self, inputs: Tensor) -> Tensor:
-        """The rectified largest of every 2 x 2 pixels."""
+        """Max pooling over 2 x 2 pixels and ReLU of the convolution."""
         weight, bias = self.layer.weight.detach(), self.layer.bias
         depth, channels = weight.shape[:2]
         images = _channels_last(inputs)
@@ -80,7 +80,7 @@ class PooledHook(ConvLayerHook):
         return torch.from_numpy(largest).permute(0, 3, 1, 2)
 
     def see(self, inputs: Tensor, gradients: Tensor) -> None:
-        """Work out `squares` (n,) from the layer's `inputs` and the `gradients` of the pooled outputs."""
+        """Compute `squares` (n,) from the layer's `inputs` and the `gradients` of the pooled outputs."""
         depth, channels = self.layer.weight.shape[:2]
         formed, bias_rows = torch.empty(len(inputs), depth, 9 * channels), torch.empty(len(inputs), depth)
         self._gradients = _channels_last(gradients)
@@ -98,7 +98,7 @@ class PooledHook(ConvLayerHook):
                 self.squares += row_squares(bias_rows)
 
     def input_gradient(self, inputs: Tensor, gradients: Tensor) -> Tensor:
-        """Gradient with respect to the images, from the gradients that were seen last."""
+        """Gradient with respect to the images, from the gradients of the last `see`."""
         depth, channels = self.layer.weight.shape[:2]
         weights = torch.zeros(depth, 3, 3, -(-channels // LANES) * LANES)
         weights[..., :channels] = self.layer.weight.detach().permute(0, 2, 3, 1)

@@ -1,4 +1,4 @@
-"""Local training: what a user does between the model that it received and the one that it uploads."""
+"""Local training: from the model a user received to the one it uploads."""
 
 from covey.federated.training.protocol import LocalProblem, LocalTraining
 from covey.federated.training.step import Step

@@ -1,8 +1,8 @@
-"""What local training is: what a user computes from its samples, how far that can lead, and what it costs.
+"""The interface of local training: the update a user computes, its maximal length, and its privacy cost.
 
-Local training is a part (`covey.parts.LOCAL_TRAININGS`): a class that is made with the scenario of a run. `run` is
-called where the samples are, on the device or in a worker process; the rest is public. Whatever depends on samples
-leaves `run` only after clipping and noise, and `rho` must cover it.
+Local training is a part (`covey.parts.LOCAL_TRAININGS`): a class that is constructed with the scenario of a run. `run`
+is called where the samples are, on the device or in a worker process; everything else is public. Whatever depends on
+samples leaves `run` only after clipping and noise, and `rho` must cover it.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Weights = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class LocalProblem:
-    """What one user trains on in one round.
+    """Inputs of one user's local training in one round.
 
-    module: computes with whatever weights are loaded into it. weights: (D,) to start from. clip: norm to which every
+    module: the network; its current weights do not matter. weights: (D,) initial weights. clip: norm to which every
     sample's gradient is clipped; noise_std: of the noise on a sum of clipped gradients, 0 for none. size: public number
     of samples in a batch, by which sums are divided. next_batch() draws the next batch, x (n, *shape) and y (n,);
-    normals(steps) draws standard normal values, (steps, D), to be asked for once.
+    normals(steps) draws standard normal values, (steps, D); call it once.
     """
 
     module: nn.Module
@@ -54,15 +54,15 @@ class LocalTraining(ABC):
 
     @abstractmethod
     def run(self, problem: LocalProblem) -> LocalUpdate:
-        """The user's new weights, and what clipping met."""
+        """The user's new weights, and clipping statistics."""
 
     @abstractmethod
     def rho(self, clip: Floats, noise_std: Floats) -> Floats:
-        """Cost (n,) in zCDP of one upload of users that clip at `clip` (n,) and add noise of `noise_std` (n,)."""
+        """zCDP cost rho (n,) of one upload by users that clip at `clip` (n,) and add noise of `noise_std` (n,)."""
 
     @abstractmethod
     def reach(self, clip: Floats, samples: Ints, noise_std: Floats, length: int) -> Floats:
-        """(n,) how far the upload of an honest user can be from where it started; `length`: weights D of a model."""
+        """(n,) largest distance between an honest user's upload and its initial weights; `length`: weights D."""
 
     def upload_noise(self, noise_std: Floats, samples: Ints) -> Floats:
         """(n,) standard deviation of the noise on each weight of an upload; 0 where `noise_std` (n,) is 0.
@@ -73,4 +73,4 @@ class LocalTraining(ABC):
 
     @abstractmethod
     def passes(self, samples: Ints) -> Ints:
-        """(n,) forward-plus-backward passes of one sample that training takes users of `samples` (n,)."""
+        """(n,) forward-plus-backward passes of single samples in the training of users with `samples` (n,)."""

@@ -11,7 +11,7 @@ from covey.privacy import release_rho
 
 
 class Step(LocalTraining):
-    """All samples or a batch of them, clipped one by one, summed, noised, and one step of the learning rate."""
+    """One gradient step on all samples or on a batch: per-sample clipping, sum, noise."""
 
     def run(self, problem: LocalProblem) -> LocalUpdate:
         """The weights after one step."""
@@ -33,9 +33,9 @@ class Step(LocalTraining):
         return release_rho(clip, noise_std, self.scenario.privacy.adjacency)
 
     def reach(self, clip: Floats, samples: Ints, noise_std: Floats, length: int) -> Floats:
-        """(n,) distance of one step of clipped gradients and noise."""
+        """(n,) largest length of one step of clipped gradients and noise."""
         return reach(clip, self.passes(samples), noise_std, self.scenario.training.learning_rate, length)
 
     def passes(self, samples: Ints) -> Ints:
-        """(n,) samples of the batch."""
+        """(n,) batch sizes."""
         return np.minimum(samples, self.scenario.training.batch or samples)

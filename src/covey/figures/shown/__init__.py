@@ -1,1 +1,1 @@
-"""One module per figure: rows of its CSV file from finished cells; picture and claims from these rows alone."""
+"""One module per figure: rows of its CSV file from finished cells; plot and claims from these rows alone."""

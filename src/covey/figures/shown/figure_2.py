@@ -1,4 +1,4 @@
-"""Fig. 2: how many samples of which class every user holds, users side by side by group."""
+"""Fig. 2: samples per class of every user, sorted by group."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CAPTION = (
     "Training samples of every user, stacked by class; users of one group stand side by side. One partition of the"
     " data; classes that nobody holds are left out."
 )
-#: Paul Tol's nine muted colours, which stay apart under colour blindness, and grey; every second class is hatched.
+#: Paul Tol's muted palette, safe for colour blindness, and grey; every second class is hatched.
 COLOURS = (
     "#332288", "#88CCEE", "#117733", "#DDCC77", "#CC6677", "#44AA99", "#882255", "#999933", "#AA4499", "#777777",
 )  # fmt: skip
@@ -120,7 +120,7 @@ def _distances(counts: Floats) -> Floats:
 
 
 def _between_minus_within(apart: Floats, groups: NDArray[np.int64]) -> Estimate | None:
-    """Over users who have company in their group and somebody outside it."""
+    """Mean distance between groups minus within groups, over users with others both inside and outside their group."""
     same = groups[:, None] == groups[None]
     own = same & ~np.eye(len(groups), dtype=bool)
     kept = np.flatnonzero(own.any(axis=1) & ~same.all(axis=1))

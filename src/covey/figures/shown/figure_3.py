@@ -1,4 +1,4 @@
-"""Fig. 3: reward over epochs of DPVD, IQL and QMIX, in our loop and in the paper's, judged on held-out layouts."""
+"""Fig. 3: reward over epochs of DPVD, IQL and QMIX, in our loop and in the paper's, with held-out evaluation."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _trained(work: Work, trained: Training | None, loop: str, method: str, seed:
 
 
 def _real(work: Work) -> list[Row]:
-    """Short trainings on digits with real rounds and with the surrogate inside, all judged on real rounds."""
+    """Short trainings on digits, on real rounds and on the surrogate, all evaluated on real rounds."""
     found = []
     for learning in ("real", "surrogate"):
         for method in ("dpvd", "iql"):
@@ -120,7 +120,7 @@ def draw(data: Sequence[Row], setting: str) -> Figure:
 
 
 def _draw_held_out(axis: Axes, data: Sequence[Row]) -> None:
-    """Our trained policies and the references that keep the rules; the rest is far below and would flatten the axis."""
+    """Our trained policies and the valid references; the others are far below and would compress the axis."""
     shown = [(f"held out {way}", method) for way, methods in WAYS.items() for method in methods]
     labels: list[str] = []
     for what, method in shown:
@@ -211,7 +211,7 @@ def _by_seed(data: Sequence[Row], loop: str, method: str, measure: Callable[[Flo
 
 
 def _schedule_words(data: Sequence[Row]) -> str:
-    """What halving the epochs of exploration does to convergence, on the seeds that have both."""
+    """Effect of halving the exploration epochs on convergence, paired by seed."""
     found = []
     for method in ("dpvd", "iql"):
         short, usual = paired(*(_by_seed(data, loop, method, convergence_epoch) for loop in (SHORT, OURS)))
@@ -234,7 +234,7 @@ def _mean(values: dict[int, float]) -> str:
 
 
 def _real_words(data: Sequence[Row]) -> str:
-    """Whether training on real rounds says the same."""
+    """Whether training on real rounds gives the same ranking."""
     found = {}
     for learning in ("real", "surrogate"):
         first, second = (

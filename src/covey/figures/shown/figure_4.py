@@ -19,7 +19,7 @@ CAPTION = (
 
 
 def rows(work: Work) -> list[Row]:
-    """One row per number of users, method and seed; and greedy at the scenario's own size, which serves most."""
+    """One row per number of users, method and seed; and greedy, which serves most users, at the scenario's own size."""
     scenario = work.scale.scenario
     return rows_over_users(work, scenario, work.scale.users, ("dpvd", "iql", "qmix")) + rows_of_greedy(work, scenario)
 

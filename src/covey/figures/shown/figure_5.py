@@ -34,7 +34,7 @@ _COLUMNS = ("reward", "reward_without_penalty", "violators", "violating_rounds",
 
 
 def rows(work: Work) -> list[Row]:
-    """One row per loop, penalty, seed and epoch; epoch 0 holds the trained policy on held-out layouts, alone."""
+    """One row per loop, penalty, seed and epoch; epoch 0 is the trained policy on held-out layouts, deciding alone."""
     found: list[Row] = []
     for loop in (OURS, THEIRS):
         for method in METHODS:
@@ -150,7 +150,7 @@ def _line(data: Sequence[Row], loop: str, method: str, name: str) -> Floats:
 
 
 def _course(data: Sequence[Row], loop: str) -> str:
-    """When violations end under either penalty, and how little of the reward's rise is left to penalties then."""
+    """When violations end under either penalty, and the share of the reward's later rise due to penalties."""
     violators = {method: _line(data, loop, method, "violators") for method in METHODS}
     if not all(len(line) for line in violators.values()):
         return ""
@@ -176,7 +176,7 @@ def _epoch_below(line: Floats, level: float) -> int | None:
 
 
 def _left_to_gain(data: Sequence[Row]) -> str:
-    """What penalties still cost after the last epoch: more than that a better penalty cannot gain by itself."""
+    """Cost of penalties after the last epoch, an upper bound on the gain of a better penalty alone."""
     costs = []
     for method in METHODS:
         reward, bare = (_line(data, OURS, method, column) for column in ("reward", "reward_without_penalty"))

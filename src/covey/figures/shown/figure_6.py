@@ -31,11 +31,11 @@ COLUMNS = (
     "sequential_objective", "descent_objective", "sequential_served", "descent_served", "sequential_passes",
     "descent_passes", "sequential_ms", "descent_ms", "selected",
 )  # fmt: skip
-#: Objectives that differ by less than this share are the same.
+#: Relative tolerance within which objectives are equal.
 ROUNDING = 1e-9
 
 Floats = NDArray[np.float64]
-#: One value per round, and the middle of them.
+#: One value per round, and the average over rounds (mean or median).
 _Measure = Callable[[Sequence[Row]], Floats]
 _Middle = Callable[[Floats], np.floating]
 
@@ -58,7 +58,7 @@ def rows(work: Work) -> list[Row]:
 
 
 def draw(data: Sequence[Row], setting: str) -> Figure:
-    """Objective, time and passes of both, over the leakage weight."""
+    """Objective, time and passes of both methods over the leakage weight."""
     with drawing_style():
         figure, axes = panels(3, width=10.4, height=4.1)
         objective, cost, passes = axes[0]
@@ -117,7 +117,7 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
 
 
 def _draw_panel(axis: Axes, data: Sequence[Row], measure: _Measure, middle: _Middle) -> None:
-    """Per factor and policy: every seed's middle round, their mean, and the range of all rounds."""
+    """Per factor and policy: the average of every seed, their mean, and the range over all rounds."""
     for number, policy in enumerate(SHOWN):
         labelled = False
         for place, factor in enumerate(FACTORS):
@@ -137,7 +137,7 @@ def _draw_panel(axis: Axes, data: Sequence[Row], measure: _Measure, middle: _Mid
 def _excess(part: Sequence[Row]) -> Floats:
     """(n,) objective of the sequential method above that of descent in every round, in per cent.
 
-    Where descent's is 0 nobody was selected, and both are.
+    Rounds without selected users, in which both objectives are 0, give 0.
     """
     theirs = column(part, "descent_objective")
     above = column(part, "sequential_objective") - theirs
@@ -145,7 +145,7 @@ def _excess(part: Sequence[Row]) -> Floats:
 
 
 def _slowdown(part: Sequence[Row]) -> Floats:
-    """(n,) how many times as long descent takes in every round."""
+    """(n,) time of descent relative to the sequential method in every round."""
     return column(part, "descent_ms") / column(part, "sequential_ms")
 
 

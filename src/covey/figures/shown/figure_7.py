@@ -1,4 +1,4 @@
-"""Fig. 7: clustering accuracy over rounds, for the rules with which users find their task themselves."""
+"""Fig. 7: clustering accuracy over rounds, for the decentralised identification rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CAPTION = (
 )
 SHOWN = ("loss", "gradient_loss_0.2", "gradient_loss_0.5", "printed_sign_0.2")
 
-#: The weights that are compared.
+#: The compared weights.
 WEIGHTS = ("gradient_loss_0.2", "gradient_loss_0.5")
 _COLUMNS = ("clustering_accuracy", "loss")
 
@@ -108,14 +108,14 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
 
 
 def _reaches(share: Estimate | None, level: float) -> Verdict:
-    """Whether a level is reached, give or take what counts as no difference."""
+    """Whether a level is reached, within the tolerance for equality."""
     if share is None or share.n < 2 or share.low < level - SAME <= share.high - SAME:
         return "not testable"
     return "reproduced" if share.low >= level - SAME else "not reproduced"
 
 
 def _weights_reason(data: Sequence[Row], final: dict[str, dict[int, float]]) -> str:
-    """Whether noise decides between the weights, tried on digits; and how the runs of each weight end."""
+    """Whether noise decides between the weights, tested on digits; and the final accuracy of each weight."""
     gaps = {}
     for factor in FACTORS:
         noised = where(data, part="noise", factor=factor)

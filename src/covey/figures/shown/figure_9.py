@@ -1,4 +1,4 @@
-"""Fig. 9: users find their task themselves, against central k-means on uploaded models: accuracy, energy and time."""
+"""Fig. 9: decentralised identification against central k-means on uploaded models: accuracy, energy and time."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def _accuracy_gap(data: Sequence[Row]) -> Estimate | None:
 
 
 def _sums(data: Sequence[Row], rule: str, names: Sequence[str]) -> dict[int, float]:
-    """Columns added up over the rounds of every seed."""
+    """Columns summed over the rounds of every seed."""
     mine = where(data, rule=rule)
     seeds = sorted({int(row["seed"]) for row in mine})
     return {seed: float(sum(column(where(mine, seed=seed), name).sum() for name in names)) for seed in seeds}
@@ -161,7 +161,7 @@ def _total_change(compared: Sequence[Row], names: Sequence[str]) -> Estimate | N
 
 
 def _parts_reason(compared: Sequence[Row], parts: dict[str, str], unit: str) -> str:
-    """How much of the change is whose, in per cent of the total of k-means, so that the parts add up to the change."""
+    """Contribution of each part to the change, in per cent of the total of k-means; the parts add up to the change."""
     ours, theirs = (_sums(compared, rule, tuple(parts)) for rule in SHOWN)
     first, second = paired(ours, theirs)
     if len(first) == 0:
@@ -182,7 +182,7 @@ def _parts_reason(compared: Sequence[Row], parts: dict[str, str], unit: str) -> 
 
 
 def _accuracy_reason(data: Sequence[Row]) -> str:
-    """Levels of both rules, and what noise does to each of them on digits."""
+    """Levels of both rules, and the effect of noise on each on digits."""
     compared = where(data, part="compared")
     levels = [list(_final(compared, rule).values()) for rule in SHOWN]
     text = "" if not all(levels) else (
@@ -204,5 +204,5 @@ def _accuracy_reason(data: Sequence[Row]) -> str:
 
 
 def _short(estimate: Estimate, unit: str) -> str:
-    """An estimate without its number of seeds, where that is said elsewhere."""
+    """An estimate without its number of seeds."""
     return words(estimate, unit).rsplit(", n = ", 1)[0]

@@ -1,4 +1,4 @@
-"""The corrected bound against real runs: loss, bound of one round and bounds added up, and what adds to them."""
+"""The corrected bound against real runs: loss, one-round and accumulated bound, and their contributions."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ CAPTION = (
     " from the loss measured before it, and bounds added up from the first loss on; and what adds to the bound over all"
     " rounds, by cause. Lines and bars are means, bands and whiskers 95 % intervals, faint lines and dots seeds."
 )
-#: Rounding of models to float32 that is forgiven where a loss is compared with a bound, relative.
+#: Relative tolerance for comparing a loss with a bound: models are rounded to float32.
 ROUNDING = 1e-6
 
 Floats = NDArray[np.float64]
 
 
 def rows(work: Work) -> list[Row]:
-    """One row per seed, task and round. played: somebody took part; held: the loss was not above the bound; excess: how
-    far it was, in standard deviations of what noise did to it, if noise did anything."""
+    """One row per seed, task and round. played: somebody took part; held: the loss was not above the bound; excess:
+    by how much it was, in standard deviations of the effect of noise, if there was any."""
     found: list[Row] = []
     for cell in figure_bound(work):
         if work.store.has(cell):
@@ -98,7 +98,7 @@ def _draw_losses(axis: Axes, data: Sequence[Row]) -> None:
             linewidth=1.5, label=f"{label} (n = {len(values)})",
         )  # fmt: skip
         top = max(top, *(e.high for e in found))
-    # The legend stands above everything that is drawn.
+    # Headroom for the legend above the data.
     axis.set_ylim(0.0, 1.3 * top)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     axis.legend(loc="upper right")
@@ -123,7 +123,7 @@ def _draw_shares(axis: Axes, data: Sequence[Row]) -> None:
 
 
 def claims(data: Sequence[Row], setting: str) -> list[Claim]:
-    """Whether the bound holds, how loose it is, and what it is loose for."""
+    """Whether the bound holds, how loose it is, and the causes of the looseness."""
     played = where(data, played=1)
     seeds = _seeds(played)
     held = 100.0 * np.array([column(one, "held").mean() for one in seeds])
@@ -187,13 +187,13 @@ def _weighted(data: Sequence[Row], name: str) -> Floats:
 
 
 def _ratio(part: Sequence[Row], bound: str) -> Floats:
-    """(n,) a bound over the measured loss, both above the lowest loss there can be."""
+    """(n,) ratio of a bound to the measured loss, both relative to the lowest possible loss."""
     lowest = column(part, "lowest")
     return np.asarray((column(part, bound) - lowest) / np.maximum(column(part, "loss") - lowest, np.finfo(float).tiny))
 
 
 def _shares(data: Sequence[Row]) -> dict[str, Floats]:
-    """(seeds,) for every cause: what it adds to the bound over all rounds, in per cent of what all add."""
+    """(seeds,) for every cause: its share of all contributions to the bound over all rounds, in per cent."""
     added = [[float((column(one, "samples") * column(one, name)).sum()) for name in CAUSES] for one in _seeds(data)]
     table = np.array([parts for parts in added if sum(parts) > 0.0]).reshape(-1, len(CAUSES))
     shares = 100.0 * table / table.sum(axis=1, keepdims=True)
@@ -201,7 +201,7 @@ def _shares(data: Sequence[Row]) -> dict[str, Floats]:
 
 
 def _ordered(shares: dict[str, Floats]) -> list[str]:
-    """Causes, the one with the largest mean share first; none without data."""
+    """Causes by decreasing mean share; empty without data."""
     known = [name for name in shares if len(shares[name])]
     return sorted(known, key=lambda name: -float(shares[name].mean()))
 

@@ -1,4 +1,4 @@
-"""Clustering rules under more and more noise, and which weight of the gradient suits which noise."""
+"""Clustering rules under increasing noise, and the best gradient weight at each noise level."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from covey.evaluation import Estimate
 from covey.figures.claims import Claim, judge_side, words
 from covey.figures.definitions import difference
 from covey.figures.draw import look, panels, points, sign
-from covey.figures.kinds import RealRun
-from covey.figures.plans import RULES, Work, noise_of
+from covey.figures.plans import Work
 from covey.figures.rows import Row, by_seed, paired, where
+from covey.figures.shown.under_noise import finished_runs
 from covey.report.palette import INK, MUTED, drawing_style
 
 TITLE = "Clustering rules under noise"
@@ -30,24 +30,12 @@ AGAINST = ("gradient_loss_0.5", "loss")
 
 def rows(work: Work) -> list[Row]:
     """One row per rule, noise factor and seed, after the last round."""
-    found: list[Row] = []
-    for rule in SHOWN:
-        for factor in work.scale.noise_factors:
-            for seed in range(work.seeds):
-                cell = RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
-                if not work.store.has(cell):
-                    continue
-                columns = work.store[cell]["columns"]
-                found.append({
-                    "rule": rule, "factor": factor, "seed": seed, "rounds": len(columns["accuracy"]),
-                    "clustering_accuracy": columns["clustering_accuracy"][-1],
-                    "adjusted_rand_index": columns["adjusted_rand_index"][-1], "accuracy": columns["accuracy"][-1],
-                })  # fmt: skip
-    return found
+    names = ("clustering_accuracy", "adjusted_rand_index", "accuracy")
+    return [first | {name: columns[name][-1] for name in names} for first, _, columns in finished_runs(work, SHOWN)]
 
 
 def draw(data: Sequence[Row], setting: str) -> Figure:
-    """Every rule over the noise factor; beside it, weight 0.2 against weight 0.5 and against the loss alone."""
+    """Every rule over the noise factor; on the right, weight 0.2 against weight 0.5 and against the loss alone."""
     with drawing_style():
         figure, axes = panels(2, width=10.4, height=5.0)
         every, versus = axes[0]
@@ -167,7 +155,7 @@ def _means(data: Sequence[Row], rule: str) -> str:
 
 
 def _best(data: Sequence[Row], factor: float) -> list[str]:
-    """The rules with the highest mean at a factor, over the seeds that all rules with data have; several if equal."""
+    """The rules with the highest mean at a factor, over the common seeds of all rules with data; several if tied."""
     final = {rule: values for rule in SHOWN if (values := _final(data, rule, factor))}
     seeds = set.intersection(*(set(values) for values in final.values())) if final else set()
     if not seeds:

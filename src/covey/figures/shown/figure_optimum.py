@@ -33,7 +33,7 @@ LEARNED = {
 }
 NAMES = {name: name.replace("_", " ") for name in REFERENCES} | {"exact": "exact sample maximum"}
 NAMES |= {policy: name for policy, (_, _, name) in LEARNED.items()}
-#: A number per seed, from all rows and the name of a policy.
+#: A measure: one number per seed, from all rows and the name of a policy.
 Measure = Callable[[Sequence[Row], str], dict[int, float]]
 _TICKS = (-100.0, -10.0, -5.0, 0.0, 5.0, 10.0, 30.0, 100.0, 1000.0, 10_000.0)
 
@@ -94,7 +94,7 @@ def draw(data: Sequence[Row], setting: str) -> Figure:
 
 
 def _percent(axis: Axes, values: Floats) -> None:
-    """An axis that is linear up to 10 % and logarithmic beyond, as wide as the dots; wider intervals are cut."""
+    """An axis that is linear up to 10 % and logarithmic beyond, as wide as the dots; wider intervals are clipped."""
     low, high = float(values.min()), float(values.max())
     axis.set_xscale("symlog", linthresh=10.0, linscale=2.0)
     axis.axvline(0.0, color=MUTED, linewidth=0.9)
@@ -105,7 +105,7 @@ def _percent(axis: Axes, values: Floats) -> None:
 
 
 def _dots(axis: Axes, place: int, values: Floats, policy: str) -> None:
-    """Mean with its 95 % interval in a line of its own, and every layout as a faint dot around it."""
+    """One row per policy: mean with its 95 % interval, and every layout as a faint dot around it."""
     colour, marker, _ = LOOKS.get(policy, (INK, "o", ""))
     found = mean_interval(values)
     spread = np.linspace(-0.22, 0.22, len(values)) if len(values) > 1 else np.zeros(1)
@@ -117,17 +117,17 @@ def _dots(axis: Axes, place: int, values: Floats, policy: str) -> None:
 
 
 def regrets(data: Sequence[Row], policy: str) -> dict[int, float]:
-    """By seed, what an episode's choices lose against the best ones, in per cent of the size of the best."""
+    """By seed, the regret of an episode, in per cent of the absolute value of the best choices."""
     return {int(r["seed"]): 100.0 * float(r["regret"] / r["best_size"]) for r in where(data, policy=policy)}
 
 
 def optimal_shares(data: Sequence[Row], policy: str) -> dict[int, float]:
-    """By seed, the rounds in which no choice is better, in per cent."""
+    """By seed, the share of rounds with an optimal choice, in per cent."""
     return {int(r["seed"]): 100.0 * float(r["optimal_rounds"] / r["rounds"]) for r in where(data, policy=policy)}
 
 
 def rewards_lost(data: Sequence[Row], policy: str) -> dict[int, float]:
-    """By seed, the reward lost against always the best choice, in per cent; only where both are there."""
+    """By seed, the reward lost against always choosing best, in per cent; only seeds with both."""
     best = {int(r["seed"]): float(r["reward"]) for r in where(data, policy="best")}
     own = {int(r["seed"]): float(r["reward"]) for r in where(data, policy=policy)}
     return {seed: 100.0 * (best[seed] - own[seed]) / abs(best[seed]) for seed in sorted(own.keys() & best.keys())}
@@ -162,7 +162,7 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
 
 
 def _side_by_side(data: Sequence[Row], first: str, second: str) -> str:
-    """What two policies get of what can be gained, how often they are optimal, and how often they break rules."""
+    """Attained share of the possible gain, share of optimal choices and violations of two policies."""
     one, other = where(data, policy=first), where(data, policy=second)
     if not one or not other:
         return f"No data of {NAMES[second] if one else NAMES[first]}."
@@ -179,7 +179,7 @@ def _side_by_side(data: Sequence[Row], first: str, second: str) -> str:
 
 
 def _order(data: Sequence[Row], values: Measure) -> str:
-    """All policies by the mean of a measure."""
+    """All policies, sorted by the mean of a measure."""
     found = {policy: _mean(own) for policy in NAMES if (own := values(data, policy))}
     listed = [f"{NAMES[policy]} {found[policy]:.1f} %" for policy in sorted(found, key=lambda policy: found[policy])]
     return f"Means: {', '.join(listed)}." if listed else "No data."

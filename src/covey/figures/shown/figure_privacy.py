@@ -1,4 +1,4 @@
-"""Privacy against accuracy: what the noise costs, with identities found and with true groups given."""
+"""Privacy against accuracy: the cost of noise, with identified groups and with true groups."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from covey.evaluation import Estimate, mean_interval
 from covey.figures.claims import Claim, judge_equal, judge_side, words
 from covey.figures.definitions import difference
 from covey.figures.draw import look, panels, sign
-from covey.figures.kinds import RealRun
-from covey.figures.plans import RULES, Work, noise_of
+from covey.figures.plans import Work
 from covey.figures.rows import Row, by_seed, column, paired, where
+from covey.figures.shown.under_noise import finished_runs
 from covey.report.palette import FAINT, MUTED, drawing_style
 
 TITLE = "Privacy against accuracy"
@@ -22,7 +22,7 @@ CAPTION = (
     " noise variance in multiples of the scenario's own at the bottom. Markers are means with 95 % intervals, dots"
     " seeds; dashed lines and hollow markers are runs without noise."
 )
-#: The two curves, and what they are called here.
+#: The two curves, and their names.
 SHOWN = {"gradient_loss_0.2": "identities found", "oracle": "true groups given"}
 _TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 
@@ -30,26 +30,19 @@ _TICKS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 def rows(work: Work) -> list[Row]:
     """One row per rule, noise factor and seed, after the last round; without noise, epsilon is missing."""
     found: list[Row] = []
-    for rule in SHOWN:
-        for factor in work.scale.noise_factors:
-            for seed in range(work.seeds):
-                cell = RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
-                if not work.store.has(cell):
-                    continue
-                columns = work.store[cell]["columns"]
-                spent = columns["epsilon_max"][-1]
-                found.append({
-                    "rule": rule, "factor": factor, "seed": seed, "rounds": len(columns["accuracy"]),
-                    "delta": cell.loaded.privacy.delta,
-                    "epsilon": float("nan") if factor == 0.0 or spent is None else spent,
-                    "accuracy": columns["accuracy"][-1], "clustering_accuracy": columns["clustering_accuracy"][-1],
-                    "served": float(np.mean(columns["served"])),
-                })  # fmt: skip
+    for first, cell, columns in finished_runs(work, SHOWN):
+        spent = columns["epsilon_max"][-1]
+        found.append(first | {
+            "delta": cell.loaded.privacy.delta,
+            "epsilon": float("nan") if first["factor"] == 0.0 or spent is None else spent,
+            "accuracy": columns["accuracy"][-1], "clustering_accuracy": columns["clustering_accuracy"][-1],
+            "served": float(np.mean(columns["served"])),
+        })  # fmt: skip
     return found
 
 
 def draw(data: Sequence[Row], setting: str) -> Figure:
-    """Accuracy over epsilon, one curve per way to have groups, and a dashed line for each without noise."""
+    """Accuracy over epsilon, one curve for identified and one for true groups; dashed lines are without noise."""
     with drawing_style():
         figure, axes = panels(1, width=7.6, height=5.0)
         axis = axes[0, 0]
@@ -103,7 +96,7 @@ def draw(data: Sequence[Row], setting: str) -> Figure:
 
 
 def claims(data: Sequence[Row], setting: str) -> list[Claim]:
-    """What the scenario's own noise costs in accuracy, and what it is worth to be given the true groups."""
+    """The cost of the scenario's noise in accuracy, and the gain from knowing the true groups."""
     rounds = max((int(row["rounds"]) for row in data), default=0)
     found: list[Claim] = []
     for rule, name in SHOWN.items():
@@ -166,7 +159,7 @@ def _cost(data: Sequence[Row], rule: str, factor: float) -> Estimate | None:
 
 
 def _gap(data: Sequence[Row], factor: float) -> Estimate | None:
-    """Accuracy with true groups minus with groups found."""
+    """Accuracy with true groups minus with identified groups."""
     both = paired(_final(data, "oracle", factor), _final(data, "gradient_loss_0.2", factor))
     return difference(*both, scale=100.0)
 
@@ -176,7 +169,7 @@ def _name(factor: float) -> str:
 
 
 def _by_factor(data: Sequence[Row], rule: str) -> str:
-    """Accuracy without noise, and what every factor costs, with the epsilon it buys."""
+    """Accuracy without noise, and the cost and epsilon of every noise factor."""
     without = list(_final(data, rule, 0.0).values())
     parts = []
     for factor in (factor for factor in _factors(data) if factor > 0.0):

@@ -1,4 +1,4 @@
-"""Policies trained in a network of one size, in networks of other sizes."""
+"""Transfer of policies trained at one network size to other sizes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CAPTION = (
     " policies decide for several layouts at once, counted per layout). Markers are means with 95 % intervals over"
     " policies, dots policies."
 )
-#: References and learned policies, and what they are called.
+#: References and learned policies, and their names.
 NAMES = {
     "nearest": "nearest",
     "coverage": "coverage",
@@ -85,7 +85,7 @@ def draw(data: Sequence[Row], setting: str) -> Figure:
                 words = f"{name} (n = {count})" if count else name
                 decision.plot([], [], color=colour, marker=marker, linestyle="", markersize=6, label=words)
         reward.axhline(0.0, color=MUTED, linewidth=0.9)
-        # As wide as the dots are: intervals of few policies would hide everything else.
+        # Limited to the dots: intervals over few policies would dominate the axis.
         low, high = min(seen[reward], default=0.0), max(seen[reward], default=0.0)
         reward.set_yscale("symlog", linthresh=10.0, linscale=2.0)
         reward.set_ylim(min(1.5 * low, -10.0), max(1.5 * high, 10.0))
@@ -119,12 +119,12 @@ def _mark(axis: Axes, x: float, values: Floats, policy: str) -> None:
 
 
 def sizes_of(data: Sequence[Row]) -> list[Size]:
-    """Users and stations of all networks, small ones first."""
+    """Users and stations of all networks, smallest first."""
     return sorted({(int(row["users"]), int(row["stations"])) for row in data})
 
 
 def _per_policy(data: Sequence[Row], size: Size, policy: str, name: str) -> Floats:
-    """(n,) means over layouts, one per policy trained; one for a reference."""
+    """(n,) means over layouts, one per trained policy; one for a reference."""
     own = where(data, users=size[0], stations=size[1], policy=policy)
     if not policy.startswith("dpvd"):
         return column(own, name).mean(keepdims=True) if own else np.zeros(0)
@@ -133,7 +133,7 @@ def _per_policy(data: Sequence[Row], size: Size, policy: str, name: str) -> Floa
 
 
 def against_greedy(data: Sequence[Row], size: Size, policy: str) -> Floats:
-    """(n,) how much more reward than greedy, in per cent of greedy's, one value per policy trained."""
+    """(n,) reward relative to greedy, in per cent of greedy's, one value per trained policy."""
     greedy = _per_policy(data, size, "greedy", "reward")
     if not len(greedy):
         return np.zeros(0)
@@ -166,7 +166,7 @@ def claims(data: Sequence[Row], setting: str) -> list[Claim]:
 
 
 def _reason(data: Sequence[Row], size: Size, policy: str) -> str:
-    """The spread over policies and layouts, what is served, and what is violated."""
+    """The spread over policies and layouts, served users, and violations."""
     here = where(data, users=size[0], stations=size[1])
     own, greedy = where(here, policy=policy), where(here, policy="greedy")
     if not own or not greedy:

@@ -1,14 +1,14 @@
-"""What figures over rounds share: one row per round of a real run."""
+"""Shared by the figures over rounds: one row per round of a real run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from covey.figures.kinds import RealRun
-from covey.figures.plans import RULES, Work, noise_of
+from covey.figures.plans import RULES, Work, run_under_noise
 from covey.figures.rows import Row
 
-#: Noise of the runs on digits beside a comparison, times the scenario's variance.
+#: Noise of the additional runs on digits, as factors of the scenario's variance.
 FACTORS = (0.0, 1.0)
 
 
@@ -21,8 +21,7 @@ def noise_rows(work: Work, rule: str, seed: int, names: Sequence[str]) -> list[R
     """Runs of a rule on digits with and without noise, `part` = "noise"."""
     found: list[Row] = []
     for factor in FACTORS:
-        cell = RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
-        found += _rows(work, cell, "noise", rule, factor, names)
+        found += _rows(work, run_under_noise(rule, factor, seed), "noise", rule, factor, names)
     return found
 
 

@@ -1,4 +1,4 @@
-"""What Figs. 4 and 10 share: the loss after the last round over the number of users, on real rounds."""
+"""Shared by Figs. 4 and 10: the loss after the last round over the number of users, on real rounds."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def rows_over_users(work: Work, scenario: str, sizes: Sequence[int], methods: Se
 
 
 def rows_of_greedy(work: Work, scenario: str) -> list[Row]:
-    """Runs of the scenario's own size in which most users are served, on layouts of their own."""
+    """Runs at the scenario's own size under the policy that serves most users, on separate layouts."""
     return [row for seed in range(work.seeds) for row in _run(work, RealRun(scenario, seed=seed), "greedy", seed)]
 
 
@@ -127,7 +127,7 @@ def claims_over_users(data: Sequence[Row], setting: str, figure: str, claimed: f
             quantity=f"fall of the loss from {least} to {most} users, DPVD's minus IQL's, paired by seed",
             unit="nats",
             estimate=faster,
-            # Where the loss rises, a slower rise is no faster fall.
+            # If the loss rises, a slower rise does not count as a faster fall.
             verdict="not reproduced" if _rises(fall) else judge_side(faster, 1, margin=0.05),
             reason=_why_it_changes(data, least, most, fall),
             setting=setting,
@@ -152,7 +152,7 @@ def _rises(change: Estimate | None) -> bool:
 
 
 def _why_it_changes(data: Sequence[Row], least: int, most: int, fall: Estimate | None) -> str:
-    """How the loss goes with the number of users, and how much of that is left when most are served."""
+    """Dependence of the loss on the number of users, and how much of it remains when most are served."""
     parts = [f"From {least} to {most} users DPVD's loss changes by {words(fall, 'nats', 3)}"]
     served = [column(where(data, users=users, method="dpvd"), "served") for users in (least, most)]
     if all(len(values) for values in served):
@@ -170,7 +170,7 @@ def _why_it_changes(data: Sequence[Row], least: int, most: int, fall: Estimate |
 
 
 def _why(data: Sequence[Row], users: int, other: str = "iql") -> str:
-    """What goes along with the loss over all runs of this size: groups found, users served."""
+    """Correlates of the loss over all runs of this size: groups found, users served."""
     runs = [row for row in where(data, users=users) if row["method"] in _LEARNED]
     if len(runs) < 3:
         return "Too few runs to look for reasons."

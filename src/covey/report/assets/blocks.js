@@ -11,7 +11,7 @@ const TOP = 40;
  * Draw the block grid: a row per station, a column per block, coloured by task.
  *
  * data: { site, frame } as covey/report/page_data.py describes. options: width in CSS pixels; selected: a
- * user to point out, or null; colours: a theme.
+ * user to highlight, or null; colours: a theme.
  */
 export function draw(canvas, data, options = {}) {
   const { site, frame } = data;
@@ -59,7 +59,7 @@ function outline(context, row, block, cell, colours) {
   );
 }
 
-/** What fits into all cells: user, task and rate, or the user, whose number has up to `digits` digits, or nothing. */
+/** The longest label that fits all cells: user, task and rate; the user index, up to `digits` digits; or nothing. */
 function linesOf(frame, index, cell, digits) {
   const user = frame.served[index];
   if (cell.width >= 96 && cell.height >= 34) {

@@ -1,4 +1,4 @@
-/* Canvases in CSS pixels, and the shapes that stand for groups. */
+/* Canvases in CSS pixels, and the group markers. */
 
 const polygon = (corners, turn, inner = null) => {
   const count = inner === null ? corners : 2 * corners;
@@ -15,7 +15,7 @@ const PLUS = [
   [0.4, 1.1], [-0.4, 1.1], [-0.4, 0.4], [-1.1, 0.4], [-1.1, -0.4], [-0.4, -0.4],
 ];
 
-/** One shape per group, repeating: a circle, then polygons of about the same size. Colour is never the only sign. */
+/** Group markers, repeating: a circle, then polygons of similar size. Colour is never the only channel. */
 const SHAPES = [
   null,
   [[-0.9, -0.9], [0.9, -0.9], [0.9, 0.9], [-0.9, 0.9]],
@@ -31,11 +31,11 @@ const SHAPES = [
   [[0, -1.3], [0.75, 0], [0, 1.3], [-0.75, 0]],
 ];
 
-/** Give the canvas a size in CSS pixels, sharp on any screen; its empty context. */
+/** Resize the canvas, in CSS pixels, for any device pixel ratio; returns its cleared context. */
 export function prepare(canvas, width, height) {
   const ratio = globalThis.devicePixelRatio || 1;
   const [columns, rows] = [Math.round(width * ratio), Math.round(height * ratio)];
-  // Setting a size, even the same, throws the old bitmap away, which is slow.
+  // Setting the size, even to the same value, reallocates the bitmap, which is slow.
   if (canvas.width !== columns || canvas.height !== rows) {
     [canvas.width, canvas.height] = [columns, rows];
     canvas.style.width = `${width}px`;
@@ -47,7 +47,7 @@ export function prepare(canvas, width, height) {
   return context;
 }
 
-/** Add the shape of a group to the current path. */
+/** Add the marker of a group to the current path. */
 export function addShape(context, group, x, y, radius) {
   const corners = SHAPES[group % SHAPES.length];
   if (corners === null) {
@@ -62,7 +62,7 @@ export function addShape(context, group, x, y, radius) {
   context.closePath();
 }
 
-/** Add an upright triangle, the sign of a station, to the current path. */
+/** Add an upright triangle, the station marker, to the current path. */
 export function addStation(context, x, y, radius) {
   context.moveTo(x, y - 1.1 * radius);
   context.lineTo(x + radius, y + 0.8 * radius);
@@ -70,7 +70,7 @@ export function addStation(context, x, y, radius) {
   context.closePath();
 }
 
-/** Add a cross, the sign of a violation, to the current path. */
+/** Add a cross, the violation marker, to the current path. */
 export function addCross(context, x, y, radius) {
   context.moveTo(x - radius, y - radius);
   context.lineTo(x + radius, y + radius);

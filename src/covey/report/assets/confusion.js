@@ -1,4 +1,4 @@
-/* Who announced what: users by true group and announced task in one round. */
+/* Confusion matrix of one round: users by true group and announced task. */
 
 import { prepare } from "./canvas.js";
 import { confusion } from "./frames.js";
@@ -8,7 +8,7 @@ const LEFT = 64;
 const TOP = 44;
 
 /**
- * Draw the table of groups (rows) and tasks (columns).
+ * Draw the confusion matrix: groups are rows, tasks are columns.
  *
  * Columns are ordered so that right identities lie on the diagonal, which is outlined; the shade is
  * the share of the group. data: { site, frame } as covey/report/page_data.py describes. options: width in
@@ -53,7 +53,7 @@ function drawCell(context, { x, y, width, height }, users, share, colours) {
   context.fillText(text, x + width / 2, y + height / 2);
 }
 
-/** A colour between two, "#rrggbb" each. */
+/** Linear interpolation of two "#rrggbb" colours. */
 function mixed(from, to, share) {
   const parts = [1, 3, 5].map((at) => {
     const [low, high] = [from, to].map((colour) => parseInt(colour.slice(at, at + 2), 16));

@@ -10,17 +10,17 @@ const POWERS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8];
 const STEPS = POWERS.flatMap((power) => [power, 2 * power, 5 * power]);
 
 /**
- * Draw a plot into a host element and give back what can be done with it.
+ * Draw a plot into a host element and return its controls.
  *
- * plot: { x: numbers, xLabel, yLabel, share: whether y is a share of 1, whole: whether y counts,
- * compressed: whether large values are pressed together, top: the least upper end of y, range: (low,
- * high) => [low, high], stacked: whether bars are added up, message: text in place of a plot, lines }.
- * lines: a list of { label, values, colour, dash, width, alpha, shape: number of a group's shape, kind:
+ * plot: { x: numbers, xLabel, yLabel, share: whether y is a fraction, whole: whether y is an integer,
+ * compressed: whether large values are compressed, top: minimum of the upper y limit, range: (low,
+ * high) => [low, high], stacked: whether bars are stacked, message: text instead of a plot, lines }.
+ * lines: a list of { label, values, colour, dash, width, alpha, shape: index of a group marker, kind:
  * "line" | "bar" | "area" | "step" | "points", key: false to leave it out of the legend, gaps: true to
- * join over missing values }.
- * options: colours: a theme; label: what the plot shows, in words; onChoose: called with an x that was clicked.
+ * connect across missing values }.
+ * options: colours: a theme; label: alt text; onChoose: called with the clicked x.
  *
- * Gives { mark(x): point out an x and show its values, update(plot): draw other values with the same
+ * Returns { mark(x): highlight an x and show its values, update(plot): replace the values of the same
  * lines, destroy() }.
  */
 export function draw(host, plot, options = {}) {
@@ -34,7 +34,7 @@ export function draw(host, plot, options = {}) {
   const state = { plot, colours, marked: null, hovered: null, hidden: new Set(), keys: null };
   state.keys = makeKeys(host, plot.lines, colours, (index, show) => toggle(chart, state, index, show));
   const chart = new globalThis.uPlot(chartOptions(state, holder.clientWidth), dataOf(state), holder);
-  // uPlot lets no click through that ended a drag.
+  // uPlot swallows the click that ends a drag.
   chart.over.addEventListener("click", () => {
     const { idx } = chart.cursor;
     if (options.onChoose && idx !== null && idx !== undefined) options.onChoose(state.plot.x[idx]);
@@ -69,7 +69,7 @@ function messageOnly(host, message) {
   return { mark() {}, update() {}, destroy: () => host.replaceChildren() };
 }
 
-/** Columns as uPlot wants them. Stacked bars are sums, the whole first, so that smaller ones are drawn over it. */
+/** Columns in uPlot's format. Stacked bars are cumulative sums, largest first, so that smaller ones cover them. */
 function dataOf({ plot, hidden }) {
   if (!plot.stacked) return [plot.x, ...plot.lines.map((line) => line.values)];
   const below = plot.x.map(() => 0);
@@ -150,12 +150,12 @@ function seriesOf(line, plot, colours) {
 function pointsOf(line, plot, colours) {
   if (line.kind === "points") return { show: true, size: plot.x.length > 60 ? 3 : 7, fill: line.colour, space: 0 };
   if (line.kind === "bar" || line.kind === "step" || line.key === false) return { show: false };
-  // A line through one place is nothing without a point.
+  // A line with a single point is invisible without a marker.
   if (line.shape === undefined) return { show: plot.x.length === 1, size: 5, fill: line.colour };
   return { show: (chart, index, first, last) => drawShapes(chart, index, first, last, line, colours) };
 }
 
-/** The shapes of a group along its line, some ten of them. */
+/** About ten group markers along a line. */
 function drawShapes(chart, index, first, last, line, colours) {
   const [x, y] = [chart.data[0], chart.data[index]];
   const known = [];
@@ -169,7 +169,7 @@ function drawShapes(chart, index, first, last, line, colours) {
   ctx.beginPath();
   for (let place = 0; place < known.length; place += step) {
     const [right, down] = [chart.valToPos(x[known[place]], "x", true), chart.valToPos(y[known[place]], "y", true)];
-    // Unlike lines, shapes are not cut at the border: one outside would stand among the labels.
+    // Unlike lines, markers are not clipped: one outside the plot would cover the tick labels.
     const inside = down >= bbox.top - 1 && down <= bbox.top + bbox.height + 1;
     if (inside) addShape(ctx, line.shape, right, down, 3.6 * ratio);
   }
@@ -201,7 +201,7 @@ function powersBetween(_, __, low, high) {
   return [0, ...POWERS].filter((power) => power >= low && power <= high);
 }
 
-/** Room for the longest text of the y axis. */
+/** Width of the longest y tick label. */
 function axisWidth(_, values) {
   const longest = Math.max(0, ...(values ?? []).map((text) => String(text).length));
   return Math.max(36, 16 + 7 * longest);
@@ -243,7 +243,7 @@ function shown(value, plot) {
 }
 
 function showValues({ plot, keys, marked, hovered }) {
-  // uPlot reports a first cursor while it is being made.
+  // uPlot fires setCursor once during construction.
   if (keys === null) return;
   const index = hovered ?? (marked === null ? -1 : plot.x.indexOf(marked));
   keys.forEach(({ line, output }) => {

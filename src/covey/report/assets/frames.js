@@ -1,8 +1,8 @@
-/* What the frames of a run say: positions, right and wrong identities, sentences. See covey/report/page_data.py. */
+/* Derived from the frames of a run: positions, right and wrong identities, text. See covey/report/page_data.py. */
 
 import { count, number, percent, quantity } from "./words.js";
 
-/** Frames with the positions filled in that were left out because nobody had moved. */
+/** Frames with unchanged positions filled in from the previous frame. */
 export function fillPositions(frames, before = null) {
   let last = before;
   return frames.map((frame) => {
@@ -11,12 +11,12 @@ export function fillPositions(frames, before = null) {
   });
 }
 
-/** Whether both the group and the task of a user are known, so that it can be judged. */
+/** Whether both the group and the task of a user are known. */
 export function isJudged(site, frame, user) {
   return site.groups[user] >= 0 && frame.identity[user] >= 0;
 }
 
-/** Whether the announced task of a user is known not to belong to its group. */
+/** Whether the announced task of a user is known to be wrong. */
 export function isWrong(site, frame, user) {
   return isJudged(site, frame, user) && frame.matched[frame.identity[user]] !== site.groups[user];
 }
@@ -35,12 +35,12 @@ export function confusion(site, frame) {
   return counts;
 }
 
-/** Names of the rules in a bit mask. */
+/** Names of the violations in a bit mask. */
 export function kindsOf(site, flags) {
   return site.kinds.filter((_, bit) => flags & (1 << bit)).map(([, , words]) => words);
 }
 
-/** One round in a sentence. `series` are columns over all rounds, of which round 1 is the first. */
+/** One round in a sentence. `series` are columns over all rounds, starting with round 1. */
 export function describeRound(site, frame, series) {
   const at = frame.round - 1;
   const users = site.users.toLocaleString("en");
@@ -81,7 +81,7 @@ export function describeUser(site, frame, user) {
   return parts.join(" ");
 }
 
-/** The confusion of a round as text: one sentence per group. */
+/** The confusion matrix of a round as text: one sentence per group. */
 export function describeConfusion(site, frame) {
   if (!hasGroups(site)) return "The true groups are not known.";
   const rows = confusion(site, frame).map((row, group) => {

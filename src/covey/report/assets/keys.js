@@ -1,11 +1,11 @@
-/* The legend of a plot: buttons that show and hide lines, with the value of each at the chosen place. */
+/* The legend of a plot: buttons that show and hide lines, with the value of each at the selected x. */
 
 import { addShape, prepare } from "./canvas.js";
 
 /**
  * Add a button per line to the host; `toggle(index, show)` is called when one is pressed.
  *
- * Gives the lines that have a button: { line: its index, output: where its value stands }.
+ * Returns the lines that have a button: { line: its index, output: element that shows its value }.
  */
 export function makeKeys(host, lines, colours, toggle) {
   const box = host.appendChild(document.createElement("div"));

@@ -1,4 +1,4 @@
-/* What the signs on the map mean, as a list beside it. */
+/* The legend of the map. */
 
 import { addCross, addShape, addStation, prepare } from "./canvas.js";
 import { hasGroups } from "./frames.js";
@@ -6,7 +6,7 @@ import { groupColours, onThemeChange, theme } from "./theme.js";
 
 const NAMED_TASKS = 12;
 
-/** Fill a list element with the signs of the map. */
+/** Fill a list element with the legend of the map. */
 export function drawLegend(list, site) {
   const paint = () => list.replaceChildren(...entries(site, theme()).map(([text, sign]) => entry(text, sign)));
   paint();

@@ -4,7 +4,7 @@ import { addCross, addShape, addStation, prepare } from "./canvas.js";
 import { isWrong } from "./frames.js";
 import { FONT, groupColours, theme } from "./theme.js";
 
-/** Up to so many users in sight are numbered, and their links labelled with the block. */
+/** Up to this many visible users are numbered, and their links labelled with the block. */
 const LABELLED_USERS = 40;
 const MARGIN = 18;
 const FOOT = 26;
@@ -13,8 +13,8 @@ const FOOT = 26;
  * Draw a round.
  *
  * data: { site, frame } as covey/report/page_data.py describes, with positions.
- * options: width and maxHeight in CSS pixels; selected: a user to point out, or null;
- * view: { zoom, x, y }, x and y being the metres in the middle; colours: a theme.
+ * options: width and maxHeight in CSS pixels; selected: a user to highlight, or null;
+ * view: { zoom, x, y }, x and y being the centre in metres; colours: a theme.
  */
 export function draw(canvas, data, options = {}) {
   const colours = options.colours ?? theme();
@@ -34,7 +34,7 @@ export function draw(canvas, data, options = {}) {
   drawScale(context, place, colours);
 }
 
-/** The user next to a point of the canvas in CSS pixels, or null when none is near. */
+/** The user nearest to a point of the canvas in CSS pixels, or null if none is close. */
 export function pick(data, options, x, y) {
   const place = layout(data.site, options);
   let best = null;
@@ -47,7 +47,7 @@ export function pick(data, options, x, y) {
   return best;
 }
 
-/** Where metres lie on the canvas: size, pixels per metre, and the metres at the lower left corner of the drawing. */
+/** The projection from metres to pixels: size, pixels per metre, and the lower left corner in metres. */
 export function layout(site, options = {}) {
   const [width_m, height_m] = site.area_m;
   const width = options.width ?? 640;
@@ -56,7 +56,7 @@ export function layout(site, options = {}) {
   const fitted = Math.min(inner / width_m, ((options.maxHeight ?? 560) - MARGIN - FOOT) / height_m);
   const area = { width: width_m * fitted, height: height_m * fitted };
   const scale = fitted * view.zoom;
-  // Zoomed in, the drawing stays inside the area.
+  // When zoomed in, the viewport stays inside the area.
   const half = { x: area.width / scale / 2, y: area.height / scale / 2 };
   const middle = {
     x: Math.min(Math.max(view.x, half.x), width_m - half.x),
@@ -85,7 +85,7 @@ function userRadius(site, place) {
   return size * Math.max(0.8, Math.min(1, place.area.width / 560));
 }
 
-/** Users inside the part of the area that is drawn. */
+/** Users inside the viewport. */
 function inSight({ site, frame }, place) {
   return Array.from({ length: site.users }, (_, user) => user).filter((user) => {
     const [x, y] = userAt(frame, user, place);
@@ -95,7 +95,7 @@ function inSight({ site, frame }, place) {
 }
 
 function clipToArea(context, place) {
-  // Users at the border keep their whole sign.
+  // Markers at the border are not clipped.
   context.beginPath();
   const room = MARGIN - 2;
   context.rect(place.left - room, place.top - room, place.area.width + 2 * room, place.area.height + 2 * room);
@@ -133,7 +133,7 @@ function drawLinks(context, { site, frame }, place, { colours, groups }) {
   context.globalAlpha = 1;
 }
 
-/** Positions in `users` by their task, so that equal ones are painted at once. */
+/** Indices into `users` by task, so that each task is painted in one path. */
 function byTask(frame, users) {
   const sorted = new Map();
   users.forEach((user, index) => {
@@ -150,7 +150,7 @@ function drawUsers(context, { site, frame }, place, { colours, groups, radius })
   const small = site.users > 300;
   const paint = (users, filled) => {
     byTask(frame, users).forEach((indices, task) => {
-      // A task that nobody knows is a grey circle.
+      // An unknown task is a grey circle.
       const group = site.matched[task] ?? 0;
       const colour = task >= 0 ? groups[group] : colours.muted;
       context.beginPath();
@@ -211,12 +211,12 @@ function drawStations(context, { site }, place, { colours }) {
   });
 }
 
-/** How far below a station its name stands; above it at the lower border. */
+/** Offset of a station's label: below it, or above it at the lower border. */
 function stationLabel(y, place) {
   return y + 22 > place.top + place.area.height ? -18 : 18;
 }
 
-/** Text with a halo of the page's colour, so that it can be read on lines. */
+/** Text with a halo in the page colour, legible over lines. */
 function label(context, text, x, y, colours) {
   context.lineJoin = "round";
   context.lineWidth = 4;
@@ -246,7 +246,7 @@ function drawNumbers(context, { site, frame }, place, { colours, radius }, near)
   });
 }
 
-/** The block of every link, somewhere along it. */
+/** The block label of every link, placed along it. */
 function drawLinkBlocks(context, { site, frame }, place, colours, taken) {
   frame.served.forEach((user, index) => {
     const [x, y] = userAt(frame, user, place);
@@ -258,7 +258,7 @@ function drawLinkBlocks(context, { site, frame }, place, colours, taken) {
   });
 }
 
-/** The first of the spots around a point that lies on nothing, or the one that is least covered. */
+/** The first free label position around a point, or the one with the least overlap. */
 function freest(spots, x, y, taken, place) {
   const outside = (left, top) =>
     left < place.left + 4 || left > place.left + place.area.width - 4 ||

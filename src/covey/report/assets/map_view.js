@@ -1,4 +1,4 @@
-/* The map as something to explore: pick a user, zoom, pan, all with mouse, finger or keys. */
+/* The interactive map: select a user, zoom and pan with mouse, touch or keyboard. */
 
 import { describeUser } from "./frames.js";
 import { draw, layout, pick } from "./map.js";
@@ -8,9 +8,9 @@ const KEYS = "Arrow keys go from user to user, plus and minus zoom, 0 shows the 
 const MOST = 16;
 
 /**
- * Build the map into a host element. onSelect(user or null) is called when a user is picked.
+ * Build the map into a host element. onSelect(user or null) is called when the selection changes.
  *
- * Gives { show(frame): draw a round, redraw() }.
+ * Returns { show(frame): draw a round, redraw() }.
  */
 export function makeMap(host, site, { onSelect = () => {} } = {}) {
   const canvas = document.createElement("canvas");
@@ -43,7 +43,7 @@ export function makeMap(host, site, { onSelect = () => {} } = {}) {
     state.view.zoom = Math.min(MOST, Math.max(1, state.view.zoom * factor));
     if (state.view.zoom === 1) state.view = wholeMap(site);
     else if (state.selected !== null) centreOn(state, state.selected);
-    // A map that is larger than its frame is moved by dragging; else dragging scrolls the page.
+    // Dragging pans a zoomed map; otherwise it scrolls the page.
     canvas.classList.toggle("zoomed", state.view.zoom > 1);
     redraw();
   };

@@ -1,16 +1,16 @@
-/* Start of a report: reads the data of the page and brings it to life. */
+/* Entry point of a report: parses the embedded data and initialises the page. */
 
 import { showRun } from "./run_page.js";
 import { showTraining } from "./training_page.js";
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const root = document.documentElement;
-// Still pictures give way to moving ones; on failure they come back.
+// Interactive figures replace the static images; on failure the images are restored.
 root.classList.add("moving-page");
 try {
   if (data.kind === "training") showTraining(data);
   else showRun(data);
-  // After the first drawing, which waits for the same frame: what tests and measurements look for.
+  // Set after the first paint, which waits for the same animation frame; tests and benchmarks wait for it.
   requestAnimationFrame(() => performance.mark("covey:drawn"));
 } catch (error) {
   root.classList.remove("moving-page");

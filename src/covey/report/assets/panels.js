@@ -4,9 +4,9 @@ import { hasGroups } from "./frames.js";
 import { groupColours } from "./theme.js";
 import { prefixOf } from "./words.js";
 
-/** Up to so many lines have a name each; more share one. */
+/** Above this many, lines share one legend entry. */
 const NAMED_LINES = 12;
-/** Up to so many users have a line or a bar with their number. */
+/** Up to this many users have a line or bar with their index. */
 const NAMED_USERS = 40;
 
 const DASHES = [undefined, [8, 4], [2, 3], [10, 3, 2, 3]];
@@ -17,7 +17,7 @@ export function runPanels(data, colours) {
   return Object.fromEntries(Object.entries(panels).map(([name, panel]) => [name, isEmpty(panel) ? UNKNOWN : panel]));
 }
 
-/** Whether nothing of a plot is known, as when real devices tell neither losses nor accuracies. */
+/** Whether a plot has no values, as when real devices report neither losses nor accuracies. */
 function isEmpty({ lines }) {
   return lines !== undefined && lines.every(({ values }) => values.every((value) => value === null));
 }
@@ -66,7 +66,7 @@ function allPanels(data, colours) {
   };
 }
 
-/** What every user has spent after the round of a frame, beside its budget. */
+/** Epsilon spent by every user after the round of a frame, next to its budget. */
 export function spentPanel(data, frame, colours) {
   const { site, frames } = data;
   if (site.privacy.unlimited) return { message: UNLIMITED };
@@ -92,7 +92,7 @@ export function spentPanel(data, frame, colours) {
   };
 }
 
-/** Colours of the kinds of violations: apart from each other on either page. */
+/** Colours of the kinds of violations, distinguishable on light and dark pages. */
 export function kindColours(colours) {
   return colours.dark
     ? ["#8ab8ff", "#ffb74d", "#4fc3a1", "#f3a5d3", "#ff9d92"]
@@ -119,7 +119,7 @@ function lineOf(data, colours, values, group, label, count) {
   };
 }
 
-/** One line per true group, with the value before the first round in front where it is known. */
+/** One line per true group, starting with the initial value if known. */
 function byGroup(data, colours, column, { yLabel, share, all }) {
   const before = data.start[all ?? "loss"] === undefined ? null : data.start[column];
   const lines = !hasGroups(data.site) ? [] : data.series[column].map((values, group) => {
@@ -133,7 +133,7 @@ function byGroup(data, colours, column, { yLabel, share, all }) {
   return { x: before ? [0, ...data.series.round] : data.series.round, xLabel: "round", yLabel, share, lines };
 }
 
-/** One line per task; a task that nobody announced in a round has none there. */
+/** One line per task, with gaps in rounds in which no user announced it. */
 function byTask(data, colours, column, { yLabel, share }) {
   const lines = data.series[column].map((values, task) =>
     lineOf(data, colours, values, data.site.matched[task], `task ${task}`, data.site.tasks),
@@ -179,7 +179,7 @@ function privacyOverRounds({ site, frames }, colours) {
   return { x, xLabel: "round", yLabel: "epsilon", lines };
 }
 
-/** Of lists of any length, unlike Math.max(...values). */
+/** Maximum of a list of any length; Math.max(...values) overflows the stack on long ones. */
 function largest(values) {
   return values.reduce((highest, value) => Math.max(highest, value), 0);
 }
@@ -188,7 +188,7 @@ function mean(values) {
   return values.reduce((sum, value) => sum + value, 0) / values.length;
 }
 
-/** Parts of a whole as stacked bars, in the unit that suits the largest. */
+/** Parts of a whole as stacked bars, with the SI prefix of the largest. */
 function stack(series, unit, parts, colours) {
   const totals = series.round.map((_, at) => parts.reduce((sum, [name]) => sum + (series[name][at] ?? 0), 0));
   const [size, prefix] = prefixOf(largest(totals));

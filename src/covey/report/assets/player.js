@@ -1,10 +1,10 @@
-/* A slider with a play button: the same round, or epoch, for everything on a page. */
+/* A slider with a play button that sets the round or epoch of the whole page. */
 
 /**
  * Build the control into a host element.
  *
- * values: what can be chosen, in order; noun: what they are ("round"); onChange(index, value) is called
- * for every choice. Gives { choose(index), chooseValue(value), index() }.
+ * values: the options, in order; noun: their name ("round"); onChange(index, value) is called
+ * on every change. Returns { choose(index), chooseValue(value), index() }.
  */
 export function makePlayer(host, { values, noun, total, onChange, still = false }) {
   const slider = document.createElement("input");
@@ -28,7 +28,7 @@ export function makePlayer(host, { values, noun, total, onChange, still = false 
     slider.setAttribute("aria-valuetext", `${noun} ${text.textContent}`);
     onChange(index, values[index]);
   };
-  // Many events of a moving slider make one drawing.
+  // Slider events are coalesced into one redraw per animation frame.
   const later = () => {
     if (!pending) requestAnimationFrame(show);
     pending = true;
@@ -70,7 +70,7 @@ function capital(noun) {
   return noun.charAt(0).toUpperCase() + noun.slice(1);
 }
 
-/** Index of the value next to a number. */
+/** Index of the value nearest to a number. */
 function nearest(values, wanted) {
   return values.reduce((best, value, index) => {
     return Math.abs(value - wanted) < Math.abs(values[best] - wanted) ? index : best;

@@ -1,4 +1,4 @@
-/* All plots of a page: drawn, drawn anew when light and dark change, and pointed at one round together. */
+/* All plots of a page: drawing, redrawing on a theme change, and the shared round marker. */
 
 import { draw } from "./curves.js";
 import { onThemeChange, theme } from "./theme.js";
@@ -6,10 +6,10 @@ import { onThemeChange, theme } from "./theme.js";
 /**
  * Draw into every element with a `data-plot` attribute the plot of that name.
  *
- * make(colours) gives all plots by name. onChoose(x) is called when a place in a plot is clicked; not in
- * those named in `own`, whose x is something else. Gives { mark(x): point out an x in all plots,
- * refresh(name, plot): draw other values, plot being a function }. Plots out of sight wait until they
- * are seen, so that a moving slider has little to do.
+ * make(colours) returns all plots by name. onChoose(x) is called when a plot is clicked, except for
+ * those named in `own`, whose x axis differs. Returns { mark(x): highlight an x in all plots,
+ * refresh(name, plot): replace values, plot being a function }. Off-screen plots are updated only once
+ * they become visible, which keeps the slider responsive.
  */
 export function makePlots(make, { onChoose, own = [] }) {
   const hosts = [...document.querySelectorAll("[data-plot]")];

@@ -1,4 +1,4 @@
-/* The page of a run: one slider moves map, block grid, confusion and the mark in every plot. */
+/* The page of a run: one slider drives map, block grid, confusion matrix and the marker in every plot. */
 
 import { draw as drawBlocks } from "./blocks.js";
 import { draw as drawConfusion } from "./confusion.js";
@@ -10,7 +10,7 @@ import { makePlayer } from "./player.js";
 import { makePlots } from "./plots.js";
 import { onThemeChange, theme } from "./theme.js";
 
-/** Bring the page to life. */
+/** Initialise the page. */
 export function showRun(data) {
   const frames = fillPositions(data.frames);
   if (frames.length === 0) return;
@@ -45,7 +45,7 @@ export function showRun(data) {
   player.choose(frames.length - 1);
 }
 
-/** The block grid and the confusion of the chosen round. */
+/** The block grid and the confusion matrix of the selected round. */
 function makeGrids(site, state) {
   const grids = [{ canvas: addCanvas("blocks"), draw: drawBlocks, describe: describeBlocks, most: 900 }];
   if (hasGroups(site)) {

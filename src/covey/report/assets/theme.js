@@ -1,4 +1,4 @@
-/* Colours of the drawings on a light and on a dark page. */
+/* Colours of the plots in light and dark mode. */
 
 const THEMES = {
   light: {
@@ -17,22 +17,22 @@ export const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Ne
 
 const preference = () => matchMedia("(prefers-color-scheme: dark)");
 
-/** The colours that suit the reader's settings, or those of a light or dark page when `dark` is given. */
+/** The theme preferred by the browser, or the light or dark one if `dark` is given. */
 export function theme(dark = preference().matches) {
   return dark ? THEMES.dark : THEMES.light;
 }
 
-/** Call back when the reader's settings change between light and dark. */
+/** Call back when the preferred colour scheme changes. */
 export function onThemeChange(callback) {
   preference().addEventListener("change", callback);
 }
 
-/** Colour of every group on the page of this theme. */
+/** Colour of every group in this theme. */
 export function groupColours(site, colours) {
   return colours.dark ? site.colours.dark : site.colours.light;
 }
 
-/** Black or white, whichever reads better on a colour "#rrggbb". */
+/** Black or white, whichever has more contrast on a "#rrggbb" colour. */
 export function inkOn(colour) {
   const [red, green, blue] = [1, 3, 5].map((at) => {
     const value = parseInt(colour.slice(at, at + 2), 16) / 255;

@@ -1,10 +1,10 @@
-/* The page of a training: plots over epochs, and a slider that reads them. */
+/* The page of a training: plots over epochs, and a slider that shows their values. */
 
 import { kindColours } from "./panels.js";
 import { makePlayer } from "./player.js";
 import { makePlots } from "./plots.js";
 
-/** Bring the page to life. */
+/** Initialise the page. */
 export function showTraining(data) {
   const { epoch } = data.series;
   if (epoch.length === 0) return;
@@ -76,7 +76,7 @@ export function trainingPanels({ series, kinds }, colours) {
   };
 }
 
-/** Early violations cost hundreds of thousands; the axis shows the range that matters once they are rare. */
+/** Early violations cost hundreds of thousands; the axis covers the range after they become rare. */
 function rewardRange(series) {
   const calm = series.alone_reward.filter((_, at) => series.alone_violators[at] === 0);
   const shown = [...series.reward_without_penalty, ...series.guarded_reward, ...calm]

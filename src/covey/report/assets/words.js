@@ -1,4 +1,4 @@
-/* Numbers as words and units, as the tables of the reports write them. */
+/* Formatting of numbers and units, as in the tables of the reports. */
 
 const PREFIXES = [[1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "\u00b5"], [1e-9, "n"]];
 
@@ -14,18 +14,18 @@ export function number(value, digits = 3) {
   return value.toExponential(digits - 1).replace("e+", "e");
 }
 
-/** A share of 1 as a percentage. */
+/** A fraction as a percentage. */
 export function percent(share) {
   return share === null || share === undefined ? "none" : `${(100 * share).toFixed(1)}\u00a0%`;
 }
 
-/** The power of 1000 and its prefix that suit a value. */
+/** The SI prefix for a value, with its factor. */
 export function prefixOf(value) {
   if (!value) return [1, ""];
   return PREFIXES.find(([size]) => Math.abs(value) >= size) ?? PREFIXES[PREFIXES.length - 1];
 }
 
-/** A value with the prefix that keeps it between 1 and 1000. */
+/** A value with its SI prefix. */
 export function quantity(value, unit) {
   if (value === null || value === undefined) return "none";
   const [size, prefix] = prefixOf(value);

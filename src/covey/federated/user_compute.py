@@ -106,6 +106,21 @@ class UserCompute:
                 similarity.append(found[1])
         return np.concatenate(losses), np.concatenate(similarity)
 
+    def toss(self, users: Sequence[int], round: int, told: Ints) -> Ints:
+        """The tasks `told` (n,), each replaced by one of those with an equal model, by the user's own coin.
+
+        Stations offer a model that nobody uses as a copy of another one; a rule cannot tell the two apart.
+        """
+        same = (self.models[:, None, :64] == self.models[None, :, :64]).all(axis=2)
+        tossed = np.array(told, dtype=np.int64)
+        for row, (user, task) in enumerate(zip(users, tossed, strict=True)):
+            if task < 0 or same[task].sum() < 2:
+                continue
+            equal = [k for k in np.flatnonzero(same[task]) if np.array_equal(self.models[k], self.models[task])]
+            if len(equal) > 1:
+                tossed[row] = equal[generator(self.seed, "tie", user=user, round=round).integers(len(equal))]
+        return tossed
+
     def tell(self, users: Sequence[int], round: int, together: int) -> npt.NDArray[Any]:
         """Announcements of `users` about their task, (n,) or (n, m); nothing else leaves, as on a device."""
         if self.announcer is None:

@@ -50,7 +50,9 @@ class Evidence:
         """The evidence of earlier rounds, faded."""
         if "evidence.sums" not in memory or users > REMEMBERED:
             return cls.none(users)
-        return cls(FADE * memory["evidence.sums"], FADE**2 * memory["evidence.variances"], FADE * memory["evidence.counts"])
+        return cls(
+            FADE * memory["evidence.sums"], FADE**2 * memory["evidence.variances"], FADE * memory["evidence.counts"]
+        )
 
     @property
     def memory(self) -> dict[str, npt.NDArray[Any]]:
@@ -86,14 +88,15 @@ class Split:
     """The best partition of users into parts.
 
     labels: (n,) parts; level: mean product within parts, the squared length of a group's step; cosine: largest
-    of the cosines between centres of parts; score: smallest difference between two parts in standard deviations of its
-    noise; chance: what the best split of users of one group would reach; visible: what the best split of
-    two groups that have nothing in common would reach.
+    of the cosines between centres of parts, with cosine_std of its noise; score: smallest difference between two
+    parts in standard deviations of its noise; chance: the score that the best split of users of one group would reach;
+    visible: the score that two groups with nothing in common would reach.
     """
 
     labels: Ints
     level: float
     cosine: float
+    cosine_std: float
     score: float
     chance: float
     visible: float
@@ -107,6 +110,11 @@ class Split:
     def real(self) -> bool:
         """Whether the parts differ, by more than chance explains and by enough to matter."""
         return self.parts > 1 and self.score > self.chance and self.cosine < SEPARATE
+
+    @property
+    def single(self) -> bool:
+        """Whether all users are of one group: even the parts that differ most have nearly the same centre."""
+        return self.cosine - 2 * self.cosine_std > SEPARATE
 
     @property
     def hidden(self) -> bool:
@@ -135,11 +143,13 @@ def best_split(
         level = float(values[within].mean()) if within.any() else level
     found = int(labels.max(initial=0)) + 1
     means, spreads = _between(values, variance, known, labels, found, level)
-    cosine, score = -1.0, math.inf
+    cosine, cosine_std, score = -1.0, 0.0, math.inf
     centre = np.maximum(np.diag(means), max(1e-3 * level, 1e-100))
     for a in range(found):
         for b in range(a):
-            cosine = max(cosine, means[a, b] / math.sqrt(centre[a] * centre[b]))
+            length = math.sqrt(centre[a] * centre[b])
+            if means[a, b] / length > cosine:
+                cosine, cosine_std = means[a, b] / length, math.sqrt(spreads[a, b]) / length
             difference = means[a, a] + means[b, b] - 2 * means[a, b]
             score = min(score, difference / math.sqrt(max(spreads[a, a] + spreads[b, b] + 4 * spreads[a, b], 1e-300)))
     chance = _BEYOND_CHANCE + math.sqrt(2 * math.log(2) * max(n - 1, 0))
@@ -148,9 +158,9 @@ def best_split(
     # Two halves: a quarter of the pairs within each, half of them between.
     spread = math.sqrt(typical * (4 + 4 + 8) / pairs)
     visible = 2 * max(level, reference) / spread if spread > 0 else math.inf
-    if found == 1:
-        score = 0.0
-    return Split(labels, level, cosine, score, chance, visible)
+    if found == 1:  # no split gains anything
+        cosine, cosine_std, score = 1.0, spread / max(level, 1e-300), 0.0
+    return Split(labels, level, cosine, cosine_std, score, chance, visible)
 
 
 def _between(

@@ -36,7 +36,8 @@ class Raw(Announcement):
 
     def tell(self, compute: UserCompute, users: list[int], round: int, together: int) -> npt.NDArray[Any]:
         """What the rule says from losses and similarity, (n,) or (n, m)."""
-        return self.rule.told(*compute.score(users, round, self.batch, self.rule.gradients, together))
+        told = self.rule.told(*compute.score(users, round, self.batch, self.rule.gradients, together))
+        return compute.toss(users, round, told) if told.ndim == 1 else told
 
     def find(self, at: RuleRound) -> Identification:
         """Everybody is asked; users that do not answer keep their task, but may have told it, and are labelled too."""

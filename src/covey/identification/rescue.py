@@ -2,144 +2,227 @@
 
 Groups do not break up, they collide: two groups that like one model best early on stay on it, and another model
 stays without users for ever. Stations offer such a free model to the part of a task's users whose uploads differ most
-from those of the others, or to a guess where noise hides the difference. Devices then decide for themselves.
+from those of the others. Where noise hides the difference the part is a guess, and where single uploads are not seen
+the offered model is a copy, among which devices toss a coin. Devices then decide for themselves: users of one
+group soon meet again on one model. All of it is post-processing of what was released or broadcast.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from covey.identification.evidence import Evidence, Split, best_split
-from covey.identification.rule import Floats, Identification, Ints, Memory, Offer, Regrouped, RuleRound, Trained, Weights
+from covey.identification.rule import (
+    Identification,
+    Ints,
+    Memory,
+    Offer,
+    Regrouped,
+    RuleRound,
+    Trained,
+    Weights,
+)
 from covey.seeding import generator
 
 #: Rounds after an offer in which devices make up their minds, before the next one.
 PATIENCE = 2
-#: A model that was trained in so many rounds or fewer is hardly trained.
+#: A model that was trained in at most this many rounds is hardly trained.
 HARDLY = 2
 
 
 @dataclass(frozen=True)
-class _Candidate:
-    """A task that may be split: its users that were heard, and their best two parts."""
+class _Task:
+    """A task that may be split: its number, its users that were heard, and their best two parts."""
 
-    task: int
-    users: Ints
+    number: int
+    heard: Ints
     split: Split
 
 
-def offer_free_model(at: RuleRound, found: Identification, trained: Trained, groups: Regrouped) -> Regrouped:
-    """What the rule made of the groups, with a free model offered if there is one and a task to split.
+@dataclass(frozen=True)
+class _Past:
+    """What was remembered: rounds in which each model was trained since it was offered, and rounds since it was trained
+    last, (K,) each; the round of the last offer; the largest squared length of a group's step."""
 
-    Uses uploads and announced tasks alone. At most one model is offered at a time, and none within `PATIENCE` rounds
-    after another.
+    trained: Ints
+    idle: Ints
+    last: int
+    level: float
+
+    @classmethod
+    def of(cls, memory: Memory, tasks: int) -> _Past:
+        """From the memory of a run."""
+        none = np.zeros(tasks, dtype=np.int64)
+        return cls(
+            memory.get("rescue.trained", none),
+            memory.get("rescue.idle", none),
+            int(memory["rescue.last"][0]) if "rescue.last" in memory else -1,
+            float(memory["rescue.level"][0]) if "rescue.level" in memory else 0.0,
+        )
+
+    def after(self, trained: npt.NDArray[np.bool_], level: float) -> _Past:
+        """With a round in which these models (K,) were trained."""
+        return replace(
+            self,
+            trained=self.trained + trained,
+            idle=np.where(trained, 0, self.idle + 1),
+            level=max(self.level, level),
+        )
+
+    @property
+    def memory(self) -> dict[str, npt.NDArray[Any]]:
+        """The arrays to remember."""
+        return {
+            "rescue.trained": self.trained,
+            "rescue.idle": self.idle,
+            "rescue.last": np.array([self.last]),
+            "rescue.level": np.array([self.level]),
+        }
+
+
+def offer_free_model(at: RuleRound, found: Identification, trained: Trained, groups: Regrouped) -> Regrouped:
+    """What the rule made of the groups, with a free model offered if there is one and a task that may hold two groups.
+
+    At most one model is offered at a time, and none within `PATIENCE` rounds after another.
     """
     evidence = hear(at, found, trained)
-    memory = dict(groups.memory) | evidence.memory
-    reference = float(memory["rescue.level"][0]) if "rescue.level" in memory else 0.0
-    last = int(memory["rescue.last"][0]) if "rescue.last" in memory else -PATIENCE
-    trained_rounds, idle = _trained(at, found, trained)
-    memory |= {"rescue.trained": trained_rounds, "rescue.idle": idle}
+    past = _Past.of(at.memory, at.tasks)
     rng = generator(at.seed, "offer", round=at.round)
-    candidates = [c for task in range(at.tasks) if (c := _candidate(at, evidence, found, task, reference, rng))]
-    memory["rescue.level"] = np.array([max([reference, *(c.split.level for c in candidates)])])
-    changed = replace(groups, memory=memory)
-    if at.round - last < PATIENCE or not candidates:
-        return changed
-    best = max(candidates, key=lambda c: (c.split.real, c.split.score - c.split.chance if c.split.real else len(c.users)))
-    if not (best.split.real or best.split.hidden):
-        return changed
-    free = _free(at, groups.identities, best, trained_rounds, idle, at.round - last)
-    if free is None:
-        return changed
-    return _offered(at, found, trained, changed, best, free)
-
-
-def _trained(at: RuleRound, found: Identification, trained: Trained) -> tuple[Ints, Ints]:
-    """(K,) rounds in which each model was trained since it was offered last, and rounds since then; both so far."""
-    now = np.bincount(found.identities[np.flatnonzero(trained.joined)], minlength=at.tasks) > 0
-    before = at.memory.get("rescue.trained", np.zeros(at.tasks, np.int64))
-    idle = at.memory.get("rescue.idle", np.zeros(at.tasks, np.int64))
-    return before + now, np.where(now, 0, idle + 1)
-
-
-def _free(
-    at: RuleRound, identities: Ints, best: _Candidate, trained_rounds: Ints, idle: Ints, since: int
-) -> int | None:
-    """The model to offer: one without users, or else one that was hardly trained, or else one of a single user."""
-    users = np.bincount(identities[identities >= 0], minlength=at.tasks)
-    others = np.arange(at.tasks) != best.task
-    unused = np.flatnonzero((users == 0) & others)
-    if len(unused):
-        return int(unused[0])
-    hardly = np.flatnonzero((trained_rounds <= HARDLY) & (idle >= PATIENCE) & others)
-    if len(hardly):
-        return int(hardly[users[hardly].argmin()])
-    lone = np.flatnonzero((users == 1) & others)
-    if len(lone) and since >= 2 * PATIENCE and len(best.users) >= 4:
-        return int(lone[at.round % len(lone)])
-    return None
+    tasks = [task for number in range(at.tasks) if (task := _heard(at, evidence, found, number, past.level, rng))]
+    past = past.after(trained.totals > 0, max((task.split.level for task in tasks), default=0.0))
+    memory = dict(groups.memory) | evidence.memory | past.memory | _estimate(found, tasks)
+    groups = replace(groups, memory=memory)
+    waited = at.round - past.last
+    if waited < PATIENCE:
+        return groups
+    splittable = [task for task in tasks if task.split.real] or [task for task in tasks if _open(task.split, waited)]
+    if splittable:
+        best = max(splittable, key=lambda task: (task.split.score - task.split.chance, len(task.heard)))
+        if not best.split.real:
+            best = max(splittable, key=lambda task: len(task.heard))
+        free = _free(at, found.identities, past, best.number, single=waited >= 2 * PATIENCE and len(best.heard) > 3)
+        return groups if free is None else _offer_part(at, found, trained, groups, past, best, free)
+    return _offer_copy(at, found, trained, groups, past, tasks) if waited >= 2 * PATIENCE else groups
 
 
 def hear(at: RuleRound, found: Identification, trained: Trained) -> Evidence:
-    """The evidence of earlier rounds and of this round's uploads."""
+    """The evidence of earlier rounds and of this round's uploads; uploads that are not seen leave none."""
     evidence = Evidence.remembered(at.memory, at.users)
     intake = trained.intake
+    if at.blind:
+        return evidence
     for task in range(at.tasks):
         rows = np.flatnonzero(intake.accepted & (found.identities[intake.users] == task))
         if len(rows) > 1:
             users = intake.users[rows]
-            steps = intake.weights[rows] - at.models[task]
-            evidence = evidence.heard(users, steps, at.training.upload_noise(trained.noise_std[users], at.samples[users]))
+            noise_std = at.training.upload_noise(trained.noise_std[users], at.samples[users])
+            evidence = evidence.heard(users, intake.weights[rows] - at.models[task], noise_std)
     return evidence
 
 
-def _candidate(
-    at: RuleRound, evidence: Evidence, found: Identification, task: int, reference: float, rng: np.random.Generator
-) -> _Candidate | None:
-    users = np.flatnonzero((found.identities == task) & (np.diag(evidence.counts) > 0))
+def _heard(
+    at: RuleRound, evidence: Evidence, found: Identification, number: int, level: float, rng: np.random.Generator
+) -> _Task | None:
+    """A task of which at least two users were heard."""
+    users = np.flatnonzero((found.identities == number) & (np.diag(evidence.counts) > 0))
     if len(users) < 2:
         return None
-    return _Candidate(task, users, best_split(evidence, users, at.samples[users].astype(float), 2, rng, reference))
+    return _Task(number, users, best_split(evidence, users, at.samples[users].astype(np.float64), 2, rng, level))
 
 
-def _offered(
-    at: RuleRound, found: Identification, trained: Trained, groups: Regrouped, best: _Candidate, free: int
+def _open(split: Split, waited: int) -> bool:
+    """Whether a task may hold two groups although uploads do not show them: at once if noise would hide them."""
+    return not split.single and (split.hidden or waited >= 2 * PATIENCE)
+
+
+def _estimate(found: Identification, tasks: list[_Task]) -> dict[str, npt.NDArray[Any]]:
+    """The number of groups: models in use, and one more for each that two groups share for all to see.
+
+    `groups.confirmed` counts the models whose users are of one group, as far as their uploads tell.
+    """
+    used = len(np.unique(found.identities[found.identities >= 0]))
+    shared, single = sum(task.split.real for task in tasks), sum(task.split.single for task in tasks)
+    return {"groups.estimate": np.array([used + shared]), "groups.confirmed": np.array([single])}
+
+
+def _free(at: RuleRound, identities: Ints, past: _Past, source: int, *, single: bool) -> int | None:
+    """The model to offer: one without users, or else one that was hardly trained, or else, if asked for, a `single`
+    user's; None if there is none."""
+    users = np.bincount(identities[identities >= 0], minlength=at.tasks)
+    other = np.arange(at.tasks) != source
+    hardly = (past.trained <= HARDLY) & (past.idle >= PATIENCE)
+    known = (identities >= 0).all()
+    for choice in ((users == 0) & (known | (past.idle > PATIENCE)), hardly, (users == 1) & single & known):
+        free = np.flatnonzero(choice & other)
+        if len(free):
+            return int(free[users[free].argmin()])
+    return None
+
+
+def _offer_part(
+    at: RuleRound, found: Identification, trained: Trained, groups: Regrouped, past: _Past, best: _Task, free: int
 ) -> Regrouped:
-    """The groups with model `free` made from the steps of one part of the task, and the task's own from the other's."""
-    labels = best.split.labels if best.split.parts > 1 else _halves(len(best.users), at)
-    intake = trained.intake
-    steps: list[tuple[float, Weights | None, Ints]] = []
-    for part in (0, 1):
-        users = best.users[labels == part]
-        rows = np.flatnonzero(intake.accepted & np.isin(intake.users, users) & (found.identities[intake.users] == best.task))
-        weights = at.samples[intake.users[rows]].astype(np.float64)
-        mean = None
-        if len(rows):
-            mean = np.average(intake.weights[rows].astype(np.float64), axis=0, weights=weights).astype(np.float32)
-        steps.append((float(weights.sum()), mean, users))
-    # The part of which more was heard keeps the task's model.
-    (_, stays, _), (heard, goes, users) = sorted(steps, key=lambda part: -part[0])
+    """Model `free` is made from the steps of one part of the task's users, the task's own from those of the other."""
+    labels = best.split.labels
+    if best.split.parts < 2:
+        labels = generator(at.seed, "offer", user=1, round=at.round).permutation(len(best.heard)) % 2
+    parts = [(best.heard[labels == part], *_mean(at, found, trained, best, labels == part)) for part in (0, 1)]
+    # The part of which more was heard in this round keeps the task's model, if there is an upload of the other one.
+    parts.sort(key=lambda part: -part[2])
+    (_, stays, _), (users, goes, _) = parts
     if goes is None:
-        (_, goes, users), stays = max(steps, key=lambda part: part[0]), None
+        (users, goes, _), stays = parts[0], None
     if goes is None:
         return groups
     models, movements = trained.models.copy(), trained.movements.copy()
-    models[free], movements[free] = goes, goes - at.models[best.task]
+    models[free], movements[free] = goes, goes - at.models[best.number]
     if stays is not None:
-        models[best.task], movements[best.task] = stays, stays - at.models[best.task]
+        models[best.number], movements[best.number] = stays, stays - at.models[best.number]
+    reason = "evidence" if best.split.real else "guess"
+    offer = Offer(at.round, free, best.number, tuple(int(user) for user in users), reason, best.split.score)
+    return _made(at, groups, past, models, movements, offer)
+
+
+def _mean(
+    at: RuleRound, found: Identification, trained: Trained, best: _Task, part: npt.NDArray[np.bool_]
+) -> tuple[Weights | None, float]:
+    """The mean of what a part of the task's users uploaded in this round, weighted by samples, and their samples."""
+    intake = trained.intake
+    mine = np.isin(intake.users, best.heard[part]) & (found.identities[intake.users] == best.number)
+    rows = np.flatnonzero(intake.accepted & mine)
+    if len(rows) == 0:
+        return None, 0.0
+    weights = at.samples[intake.users[rows]].astype(np.float64)
+    mean = np.average(intake.weights[rows].astype(np.float64), axis=0, weights=weights)
+    return mean.astype(np.float32), float(weights.sum())
+
+
+def _offer_copy(
+    at: RuleRound, found: Identification, trained: Trained, groups: Regrouped, past: _Past, tasks: list[_Task]
+) -> Regrouped:
+    """A free model becomes a copy of the most used one of which nothing is known: each of its devices tosses a coin."""
+    known = [task.number for task in tasks if task.split.single]
+    weights = trained.totals if at.blind else np.bincount(found.identities, weights=at.samples, minlength=at.tasks)
+    weights = np.where(np.isin(np.arange(at.tasks), known), 0.0, weights)
+    users = np.bincount(found.identities[found.identities >= 0], minlength=at.tasks)
+    source = int(weights.argmax())
+    free = _free(at, found.identities, past, source, single=False)
+    if free is None or weights[source] <= 0 or (users[source] < 2 and not at.blind):
+        return groups
+    models, movements = trained.models.copy(), trained.movements.copy()
+    models[free], movements[free] = models[source], movements[source]
+    return _made(at, groups, past, models, movements, Offer(at.round, free, source, (), "copy", 0.0))
+
+
+def _made(
+    at: RuleRound, groups: Regrouped, past: _Past, models: Weights, movements: Weights, offer: Offer
+) -> Regrouped:
     fresh = np.zeros(at.tasks, dtype=bool)
-    fresh[free] = True
-    reason = "evidence" if best.split.real else "hidden"
-    offer = Offer(at.round, free, best.task, tuple(int(u) for u in users), reason, best.split.score)
-    trained_rounds = groups.memory["rescue.trained"].copy()
-    trained_rounds[free] = 0
-    memory = dict(groups.memory) | {"rescue.last": np.array([at.round]), "rescue.trained": trained_rounds}
+    fresh[offer.task] = True
+    past = replace(past, last=at.round, trained=np.where(fresh, 0, past.trained))
+    memory = dict(groups.memory) | past.memory
     return replace(groups, memory=memory, models=models, movements=movements, fresh=fresh, offers=(offer,))
-
-
-def _halves(count: int, at: RuleRound) -> Ints:
-    """Random halves, (n,) of 0 and 1."""
-    return generator(at.seed, "offer", user=1, round=at.round).permutation(count) % 2

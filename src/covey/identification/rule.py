@@ -74,6 +74,11 @@ class RuleRound:
         return len(self.models)
 
     @property
+    def blind(self) -> bool:
+        """Whether stations know neither tasks nor single uploads."""
+        return self.scenario.security.mode != "none"
+
+    @property
     def masked(self) -> bool:
         """Whether stations see masked sums only, so that nothing is announced."""
         return self.scenario.security.mode == "masked"
@@ -122,8 +127,8 @@ class Offer:
 
     round: after which it was offered, from 0; task: number of the offered model; source: the task whose model it was
     made from; users: those it was made for, empty where nobody in particular; reason: `evidence` (their uploads
-    differ from those of the others: `gain`, in units of its noise, is by how much), `hidden` (noise would hide such
-    evidence, the parts were guessed) or `copy` (uploads are not seen: the model is a copy, and devices toss a coin).
+    differ from those of the others by `gain` standard deviations of the noise), `guess` (noise hides whether they
+    differ) or `copy` (nothing tells users apart: the model is a copy of the source's, and devices toss a coin).
     """
 
     round: int
@@ -139,8 +144,8 @@ class Regrouped:
     """What a round made of the groups, for the next one.
 
     identities: (U,) tasks to begin the next round with; memory: what is remembered; models, movements: (K, D) where
-    stations changed them beyond aggregation, else None; fresh: (K,) bool, models that every station of the task
-    broadcasts in the next round although nobody uploaded for them; offers: free models that were offered.
+    stations changed them beyond aggregation, else None; fresh: (K,) bool, models that are broadcast in the next round
+    although nobody uploaded for them; alone: whether no other model is; offers: free models that were offered.
     """
 
     identities: Ints
@@ -148,6 +153,7 @@ class Regrouped:
     models: Weights | None = None
     movements: Weights | None = None
     fresh: Bools | None = None
+    alone: bool = False
     offers: tuple[Offer, ...] = ()
 
 

@@ -19,6 +19,7 @@ from covey.identification.rule import Identification, Ints, Memory, Regrouped, R
 from covey.seeding import generator
 
 Weights = npt.NDArray[np.float32]
+Bools = npt.NDArray[np.bool_]
 
 #: Rounds after which the groups are guessed from what was heard, however much noise hides.
 LONGEST = 3
@@ -32,6 +33,10 @@ class Start:
     def models(self, first: Weights) -> Weights:
         """(K, D) models of the first round, from K models drawn at random."""
         return first
+
+    def broadcasts(self, capable: Bools) -> Bools:
+        """(B, K) broadcasts of the first round: every station sends the models of its tasks, `capable` (B, K)."""
+        return capable.copy()
 
     def under_way(self, round: int, memory: Memory) -> bool:
         """Whether tasks are not told apart yet: nobody identifies its task, and all models are equal."""
@@ -59,6 +64,10 @@ class ReleaseStart(Start):
         """(K, D): the first model, K times."""
         return np.repeat(first[:1], len(first), axis=0)
 
+    def broadcasts(self, capable: Bools) -> Bools:
+        """(B, K): one model is sent once, for all are equal."""
+        return _one(capable)
+
     def under_way(self, round: int, memory: Memory) -> bool:
         """Until groups were made."""
         return round == 0 or "start.over" not in memory
@@ -74,7 +83,8 @@ class ReleaseStart(Start):
         memory = dict(found.memory) | evidence.memory
         heard = np.flatnonzero(np.diag(evidence.counts) > 0)
         models = np.repeat(_common(trained)[None], at.tasks, axis=0)
-        common = Regrouped(found.identities, memory, models, models - at.models)
+        first = np.arange(at.tasks) == 0
+        common = Regrouped(found.identities, memory, models, models - at.models, fresh=first, alone=True)
         if len(heard) < 2:
             return common
         split = groups_heard(evidence, heard, at.samples[heard].astype(np.float64), at.tasks, at)
@@ -94,6 +104,13 @@ def groups_heard(evidence: Evidence, heard: Ints, weights: npt.NDArray[np.float6
     if tried[-1].hidden:
         return tried[0]
     return next((split for split in tried if split.real), tried[-1])
+
+
+def _one(capable: Bools) -> Bools:
+    """(B, K): the first task, sent by the first station that runs it."""
+    active = np.zeros_like(capable)
+    active[int(capable[:, 0].argmax()), 0] = True
+    return active
 
 
 def _common(trained: Trained) -> Weights:

@@ -4,7 +4,7 @@ Arrays of an observation or a plan may have any leading axes: none for one netwo
 same functions handle both, like NumPy's generalised ufuncs.
 """
 
-from covey.network.limits import NetworkLimits, RadioLimits, capability, min_sinr, model_bits
+from covey.network.limits import NetworkLimits, RadioLimits, capability, min_sinr, model_bits, with_fresh
 from covey.network.observation import Observation
 from covey.network.plan import VIOLATION_KINDS, Plan
 
@@ -17,4 +17,5 @@ __all__ = [
     "capability",
     "min_sinr",
     "model_bits",
+    "with_fresh",
 ]

@@ -36,6 +36,22 @@ def capability(scenario: Scenario) -> BoolArray:
     return capable
 
 
+def with_fresh(active: BoolArray, fresh: BoolArray, limits: NetworkLimits) -> BoolArray:
+    """(B, K) broadcasts `active` of the next round, and one of each `fresh` model (K,) by the first station that runs it.
+
+    Where the downlink limit (11c) is reached, a model that several stations send is sent by one station fewer: every
+    user hears every broadcast. Only where all models are sent once is the limit exceeded, as in the first round.
+    """
+    active = active.copy()
+    for task in np.flatnonzero(fresh & ~active.any(axis=0)):
+        repeated = np.argwhere(active & (active.sum(axis=0) > 1))
+        if active.sum() >= limits.radio.downlink_slots and len(repeated):
+            station, model = repeated[-1]
+            active[station, model] = False
+        active[int(limits.capable[:, task].argmax()), task] = True
+    return active
+
+
 @dataclass(frozen=True)
 class RadioLimits:
     """Radio limits.

@@ -19,7 +19,7 @@ from covey.association import Policy, validated_selection
 from covey.federated import Accepted, Evaluation, Steps, admit
 from covey.identification import Identification, Regrouped, RuleRound, Trained
 from covey.identification.rescue import offer_free_model
-from covey.network import Observation, Plan
+from covey.network import Observation, Plan, with_fresh
 from covey.radio import broadcast_times, distances
 from covey.seeding import generator
 from covey.simulation.account import account
@@ -269,7 +269,7 @@ def regroup(world: World, turn: Turn, decision: Decision, uploads: Uploads, new:
     if world.start.under_way(state.round, state.memory):
         return world.start.after_round(at, turn.identification, trained)
     groups = world.rule.after_round(at, turn.identification, trained)
-    if world.scenario.clustering.rescue and not world.blind:
+    if world.scenario.clustering.rescue:
         groups = offer_free_model(at, turn.identification, trained, groups)
     return groups
 
@@ -287,7 +287,7 @@ def advance(world: World, turn: Turn, decision: Decision, new: NewModels, groups
     changed = np.any(models != state.models, axis=1)
     active = broadcasting(world, changed) if world.blind else decision.plan.active
     if groups.fresh is not None and not world.blind:
-        active = active | (world.capable & groups.fresh)
+        active = with_fresh(np.zeros_like(active) if groups.alone else active, groups.fresh, world.limits)
     positions, mobility_memory = world.mobility.move(
         state.positions_m,
         state.mobility_memory,

@@ -209,7 +209,7 @@ class Simulation:
             mobility_memory=world.mobility.start(users_m, generator(world.seed, "mobility")),
             models=models,
             movements=np.zeros_like(models),
-            active=world.capable.copy(),
+            active=world.start.broadcasts(world.capable),
             identities=world.rule.start(world.users, world.tasks, truth, rng),
             served_rounds=np.zeros(world.users, dtype=np.int64),
             exhausted=np.zeros(world.users, dtype=bool),

@@ -200,7 +200,7 @@ def write_deployed(simulation: Simulation, fleet: DeviceFleet, folder: Path, sec
             "traffic": fleet.traffic.summary(),
         },
     }
-    simulation.history.remarks = [_remark(fleet)]
+    simulation.history.added = [_remark(fleet)]
     write_results(simulation.history, folder, extra)
     write_report(simulation.history, folder, versions(), write_atomically)
 

@@ -34,53 +34,69 @@ SEPARATE = 0.5
 
 @dataclass(frozen=True)
 class Evidence:
-    """Sums over rounds for the pairs of U users, (U, U) each: products, their variances, and how many there were."""
+    """Sums over rounds for the pairs of m users: products, their variances, and how many there were, (m, m) each.
 
+    users: (m,) ascending; all users, or those of the last round where there are too many to remember.
+    """
+
+    users: Ints
     sums: Floats
     variances: Floats
     counts: Floats
 
     @classmethod
-    def none(cls, users: int) -> Evidence:
-        """Nothing is known of any pair."""
-        return cls(*(np.zeros((users, users)) for _ in range(3)))
+    def none(cls, users: Ints) -> Evidence:
+        """Nothing is known of any pair of these users."""
+        return cls(users, *(np.zeros((len(users), len(users))) for _ in range(3)))
 
     @classmethod
-    def remembered(cls, memory: Mapping[str, npt.NDArray[Any]], users: int) -> Evidence:
-        """The evidence of earlier rounds, faded."""
-        if "evidence.sums" not in memory or users > REMEMBERED:
-            return cls.none(users)
-        return cls(
-            FADE * memory["evidence.sums"], FADE**2 * memory["evidence.variances"], FADE * memory["evidence.counts"]
-        )
+    def remembered(cls, memory: Mapping[str, npt.NDArray[Any]], users: int, now: Ints) -> Evidence:
+        """The evidence of earlier rounds, faded, of U = `users`; `now` are those heard in this round."""
+        if users > REMEMBERED:
+            return cls.none(np.sort(now)[:REMEMBERED])
+        if "evidence.sums" not in memory:
+            return cls.none(np.arange(users))
+        sums, variances, counts = (memory[f"evidence.{name}"] for name in ("sums", "variances", "counts"))
+        return cls(np.arange(users), FADE * sums, FADE**2 * variances, FADE * counts)
 
     @property
     def memory(self) -> dict[str, npt.NDArray[Any]]:
-        """The arrays to remember; none for very many users."""
-        if len(self.sums) > REMEMBERED:
+        """The arrays to remember; none where evidence is of one round only."""
+        if not np.array_equal(self.users, np.arange(len(self.users))):
             return {}
         return {"evidence.sums": self.sums, "evidence.variances": self.variances, "evidence.counts": self.counts}
+
+    @property
+    def heard_users(self) -> Ints:
+        """Users of whom something was heard, ascending."""
+        return self.users[np.diag(self.counts) > 0]
 
     def heard(self, users: Ints, steps: npt.NDArray[np.floating], noise_std: Floats) -> Evidence:
         """The evidence with the products of `steps` (n, D) that `users` (n,) made from one model.
 
         noise_std: (n,) of the noise on each weight of a step.
         """
+        known = np.isin(users, self.users)
+        users, steps, noise_std = users[known], steps[known], noise_std[known]
         products = debiased_products(steps, noise_std)
-        at = np.ix_(users, users)
+        at = self._at(users)
         sums, variances, counts = self.sums.copy(), self.variances.copy(), self.counts.copy()
         sums[at] += products.values
         variances[at] += products.variance
         counts[at] += 1.0
-        return Evidence(sums, variances, counts)
+        return Evidence(self.users, sums, variances, counts)
 
     def among(self, users: Ints) -> tuple[Floats, Floats, Bools]:
         """Mean products and their variances, (n, n) each, of `users` (n,), and which pairs are known."""
-        at = np.ix_(users, users)
+        at = self._at(users)
         counts = self.counts[at]
         known = counts > 0
         counts = np.where(known, counts, 1.0)
         return self.sums[at] / counts, self.variances[at] / counts**2, known
+
+    def _at(self, users: Ints) -> tuple[npt.NDArray[np.intp], ...]:
+        rows = np.searchsorted(self.users, users)
+        return np.ix_(rows, rows)
 
 
 @dataclass(frozen=True)
@@ -109,17 +125,17 @@ class Split:
     @property
     def real(self) -> bool:
         """Whether the parts differ, by more than chance explains and by enough to matter."""
-        return self.parts > 1 and self.score > self.chance and self.cosine < SEPARATE
+        return bool(self.parts > 1 and self.score > self.chance and self.cosine < SEPARATE)
 
     @property
     def single(self) -> bool:
         """Whether all users are of one group: even the parts that differ most have nearly the same centre."""
-        return self.cosine - 2 * self.cosine_std > SEPARATE
+        return bool(self.cosine - 2 * self.cosine_std > SEPARATE)
 
     @property
     def hidden(self) -> bool:
         """Whether noise would hide parts that have nothing in common."""
-        return not self.visible > self.chance
+        return bool(not self.visible > self.chance)
 
 
 def best_split(
@@ -138,7 +154,7 @@ def best_split(
     for _ in range(3):
         # A user's product with itself is mostly noise and its own samples; a user counts as its group does.
         np.fill_diagonal(filled, level)
-        labels = best_partition(filled, weights, parts, rng)
+        labels = best_partition(filled, weights, parts, rng, starts=8)
         within = known & (labels[:, None] == labels[None, :])
         level = float(values[within].mean()) if within.any() else level
     found = int(labels.max(initial=0)) + 1

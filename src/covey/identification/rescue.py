@@ -30,6 +30,8 @@ from covey.seeding import generator
 
 #: Rounds after an offer in which devices make up their minds, before the next one.
 PATIENCE = 2
+#: Users of a task that are compared; more would tell little more and take longer.
+MOST = 48
 #: A model that was trained in at most this many rounds is hardly trained.
 HARDLY = 2
 
@@ -94,8 +96,9 @@ def offer_free_model(at: RuleRound, found: Identification, trained: Trained, gro
     rng = generator(at.seed, "offer", round=at.round)
     tasks = [task for number in range(at.tasks) if (task := _heard(at, evidence, found, number, past.level, rng))]
     past = past.after(trained.totals > 0, max((task.split.level for task in tasks), default=0.0))
-    memory = dict(groups.memory) | evidence.memory | past.memory | _estimate(found, tasks)
-    groups = replace(groups, memory=memory)
+    memory = dict(groups.memory) | evidence.memory | past.memory
+    estimate, confirmed = _estimate(at, found, tasks)
+    groups = replace(groups, memory=memory, estimate=estimate, confirmed=confirmed)
     waited = at.round - past.last
     if waited < PATIENCE:
         return groups
@@ -111,8 +114,8 @@ def offer_free_model(at: RuleRound, found: Identification, trained: Trained, gro
 
 def hear(at: RuleRound, found: Identification, trained: Trained) -> Evidence:
     """The evidence of earlier rounds and of this round's uploads; uploads that are not seen leave none."""
-    evidence = Evidence.remembered(at.memory, at.users)
     intake = trained.intake
+    evidence = Evidence.remembered(at.memory, at.users, intake.users[intake.accepted])
     if at.blind:
         return evidence
     for task in range(at.tasks):
@@ -128,9 +131,12 @@ def _heard(
     at: RuleRound, evidence: Evidence, found: Identification, number: int, level: float, rng: np.random.Generator
 ) -> _Task | None:
     """A task of which at least two users were heard."""
-    users = np.flatnonzero((found.identities == number) & (np.diag(evidence.counts) > 0))
+    users = evidence.heard_users
+    users = users[found.identities[users] == number]
     if len(users) < 2:
         return None
+    if len(users) > MOST:
+        users = np.sort(rng.permutation(users)[:MOST])
     return _Task(number, users, best_split(evidence, users, at.samples[users].astype(np.float64), 2, rng, level))
 
 
@@ -139,14 +145,16 @@ def _open(split: Split, waited: int) -> bool:
     return not split.single and (split.hidden or waited >= 2 * PATIENCE)
 
 
-def _estimate(found: Identification, tasks: list[_Task]) -> dict[str, npt.NDArray[Any]]:
-    """The number of groups: models in use, and one more for each that two groups share for all to see.
+def _estimate(at: RuleRound, found: Identification, tasks: list[_Task]) -> tuple[int, int]:
+    """The number of groups: models in use, and one more for each that two groups share as uploads show.
 
-    `groups.confirmed` counts the models whose users are of one group, as far as their uploads tell.
+    Confirmed are the models whose users are of one group as far as their uploads tell, and groups seen to share one.
     """
-    used = len(np.unique(found.identities[found.identities >= 0]))
+    if at.masked:
+        return -1, -1
+    used = len(np.unique(found.identities))
     shared, single = sum(task.split.real for task in tasks), sum(task.split.single for task in tasks)
-    return {"groups.estimate": np.array([used + shared]), "groups.confirmed": np.array([single])}
+    return used + shared, 2 * shared + single
 
 
 def _free(at: RuleRound, identities: Ints, past: _Past, source: int, *, single: bool) -> int | None:

@@ -145,7 +145,8 @@ class Regrouped:
 
     identities: (U,) tasks to begin the next round with; memory: what is remembered; models, movements: (K, D) where
     stations changed them beyond aggregation, else None; fresh: (K,) bool, models that are broadcast in the next round
-    although nobody uploaded for them; alone: whether no other model is; offers: free models that were offered.
+    although nobody uploaded for them; alone: whether no other model is; offers: free models that were offered;
+    estimate, confirmed: number of groups as stations see it, and how many of these uploads confirm, -1 if unknown.
     """
 
     identities: Ints
@@ -155,6 +156,8 @@ class Regrouped:
     fresh: Bools | None = None
     alone: bool = False
     offers: tuple[Offer, ...] = ()
+    estimate: int = -1
+    confirmed: int = -1
 
 
 class Rule:

@@ -1,9 +1,9 @@
 """How a run begins: models drawn at random, as in the paper, or made from the first noised uploads.
 
-A start is a part (`covey.parts.STARTS`). With `random`, K different models are drawn and every user begins with a random
-task; which groups end up on one model is then a matter of luck. With `release`, all models are equal at first, so that
-all uploads can be compared; when they tell the groups apart, each group gets a model made from its own uploads. That
-is post-processing of uploads that are charged anyway.
+A start is a part (`covey.parts.STARTS`). With `random`, K different models are drawn and every user begins with a
+random task; which groups end up on one model is then a matter of luck. With `release`, all models are equal at first,
+so that all uploads can be compared; when they tell the groups apart, each group gets a model made from its own uploads.
+That is post-processing of uploads that are charged anyway.
 """
 
 from __future__ import annotations
@@ -75,13 +75,14 @@ class ReleaseStart(Start):
     def after_round(self, at: RuleRound, found: Identification, trained: Trained) -> Regrouped:
         """All models become their common mean; or, when the groups can be told apart, those of the groups."""
         intake = trained.intake
-        evidence, users = Evidence.remembered(at.memory, at.users), intake.users[intake.accepted]
+        users = intake.users[intake.accepted]
+        evidence = Evidence.remembered(at.memory, at.users, users)
         if len(users):
             noise = at.training.upload_noise(trained.noise_std[users], at.samples[users])
             steps = intake.weights[intake.accepted] - at.models[found.identities[users]]
             evidence = evidence.heard(users, steps, noise)
         memory = dict(found.memory) | evidence.memory
-        heard = np.flatnonzero(np.diag(evidence.counts) > 0)
+        heard = evidence.heard_users
         models = np.repeat(_common(trained)[None], at.tasks, axis=0)
         first = np.arange(at.tasks) == 0
         common = Regrouped(found.identities, memory, models, models - at.models, fresh=first, alone=True)
@@ -116,7 +117,8 @@ def _one(capable: Bools) -> Bools:
 def _common(trained: Trained) -> Weights:
     """(D,) mean of the models that somebody trained, weighted by samples."""
     if not trained.totals.any():
-        return trained.models[0]
+        first: Weights = trained.models[0]
+        return first
     mean: Weights = np.average(trained.models.astype(np.float64), axis=0, weights=trained.totals).astype(np.float32)
     return mean
 
@@ -136,4 +138,13 @@ def _groups_made(at: RuleRound, trained: Trained, common: Regrouped, heard: Ints
             models[part] = np.average(intake.weights[rows].astype(np.float64), axis=0, weights=weights)
     memory = dict(common.memory) | {"start.over": np.array([at.round]), "start.groups": np.array([split.parts])}
     movements = np.where(fresh[:, None], models - base, np.float32(0))
-    return replace(common, identities=identities, memory=memory, models=models, movements=movements, fresh=fresh)
+    return replace(
+        common,
+        identities=identities,
+        memory=memory,
+        models=models,
+        movements=movements,
+        fresh=fresh,
+        estimate=split.parts,
+        confirmed=split.parts if split.real else 0,
+    )

@@ -37,7 +37,7 @@ def capability(scenario: Scenario) -> BoolArray:
 
 
 def with_fresh(active: BoolArray, fresh: BoolArray, limits: NetworkLimits) -> BoolArray:
-    """(B, K) broadcasts `active` of the next round, and one of each `fresh` model (K,) by the first station that runs it.
+    """(B, K) broadcasts `active`, and one of each `fresh` model (K,) by the first station that runs its task.
 
     Where the downlink limit (11c) is reached, a model that several stations send is sent by one station fewer: every
     user hears every broadcast. Only where all models are sent once is the limit exceeded, as in the first round.

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from covey.allocation import leakage as leakage_of
 from covey.federated import REASONS, Evaluation, Intake
-from covey.identification import adjusted_rand_index, clustering_accuracy
+from covey.identification import Regrouped, adjusted_rand_index, clustering_accuracy
 from covey.network import VIOLATION_KINDS
 from covey.radio import compute_energies, compute_times, dbm_to_w
+from covey.simulation.group_remarks import OFFER_REASONS
 from covey.simulation.record import RoundRecord, UserRecord
 from covey.simulation.stages import Decision, NewModels, Turn, Uploads
 from covey.simulation.world import World
@@ -41,6 +42,7 @@ def account(
     uploads: Uploads,
     new: NewModels,
     evaluation: Evaluation,
+    groups: Regrouped,
 ) -> RoundRecord:
     """The record of a round, from what its steps produced; changes nothing."""
     spent = _spent(world, turn, decision, new)
@@ -48,6 +50,7 @@ def account(
     return RoundRecord(
         round=turn.state.round + 1,
         **_learning(world, turn, new, users),
+        **_grouping(world, turn, groups),
         **_choices(world, turn, selected, decision, new),
         **_delay_and_energy(world, turn, spent),
         **_releases(world, turn, decision, uploads, new),
@@ -120,6 +123,20 @@ def _learning(world: World, turn: Turn, new: NewModels, users: UserRecord) -> di
         "task_accuracy": [_weighted(accuracy[mask], world.test_samples[mask]) for mask in by_task],
         "group_loss": [_weighted(loss[mask], world.samples[mask]) for mask in by_group],
         "group_accuracy": [_weighted(accuracy[mask], world.test_samples[mask]) for mask in by_group],
+    }
+
+
+def _grouping(world: World, turn: Turn, groups: Regrouped) -> dict[str, Any]:
+    """What stations made of the groups after the round."""
+    offer = groups.offers[0] if groups.offers else None
+    return {
+        "starting": int(world.start.under_way(turn.state.round, turn.state.memory)),
+        "groups_estimate": groups.estimate,
+        "groups_confirmed": groups.confirmed,
+        "offered_task": -1 if offer is None else offer.task,
+        "offered_source": -1 if offer is None else offer.source,
+        "offered_users": 0 if offer is None else len(offer.users),
+        "offered_reason": 0 if offer is None else OFFER_REASONS.index(offer.reason),
     }
 
 

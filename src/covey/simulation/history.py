@@ -17,6 +17,7 @@ from covey.parts import LOCAL_TRAININGS
 from covey.privacy import Ledger
 from covey.privacy.accounting import METHODS
 from covey.scenario import Scenario
+from covey.simulation.group_remarks import group_remarks
 from covey.simulation.record import RoundRecord
 
 #: First lines of every report, by source of noise.
@@ -49,7 +50,7 @@ class History:
     samples: (U,) X_i. groups: (U,) true groups. stations_m: (B, 2). models: (K, D) float32 last
     global models. start: losses and accuracies before the first round. upload_bits: of one upload on
     the air. records: one per round. milliseconds: what secure aggregation took on this machine, by side and phase.
-    remarks: what else a reader should know, shown after the notes on privacy.
+    added: further remarks of whoever played the run.
     """
 
     scenario: Scenario
@@ -67,7 +68,7 @@ class History:
     served_rounds: NDArray[np.int64]
     records: list[RoundRecord] = field(default_factory=list)
     milliseconds: dict[str, float] = field(default_factory=dict)
-    remarks: list[str] = field(default_factory=list)
+    added: list[str] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
@@ -112,6 +113,11 @@ class History:
             words = ", ".join(f"{number} {REASONS[reason]}" for reason, number in rejected.items())
             notes.append(f"Stations turned uploads away: {words}.")
         return notes + self.remarks
+
+    @property
+    def remarks(self) -> list[str]:
+        """What else a reader should know, above all what happened to the groups; shown after the notes on privacy."""
+        return self.added + group_remarks(self)
 
     def rejections(self) -> dict[str, int]:
         """How many users' uploads were turned away in a round, summed over rounds, by reason; only those that occur."""

@@ -47,6 +47,13 @@ class RoundRecord:
     accuracy: float
     clustering_accuracy: float
     adjusted_rand_index: float
+    starting: int
+    groups_estimate: int
+    groups_confirmed: int
+    offered_task: int
+    offered_source: int
+    offered_users: int
+    offered_reason: int
     selected: int
     served: int
     violators: int

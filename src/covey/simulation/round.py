@@ -56,7 +56,7 @@ def finish_round(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Finis
     new = aggregate(world, turn, decision, uploads)
     evaluation = evaluate(world, turn, new)
     groups = regroup(world, turn, decision, uploads, new)
-    record = account(world, turn, selected, decision, uploads, new, evaluation)
+    record = account(world, turn, selected, decision, uploads, new, evaluation, groups)
     return Finished(advance(world, turn, decision, new, groups), record, decision, evaluation)
 
 

@@ -22,6 +22,8 @@ import covey
         ["privacy.noise=off"],
         ["security.mode=masked"],
         ["security.mode=masked", "privacy.identity=noisy_max"],
+        ["network.tasks=1"],
+        ["network.tasks=4"],
     ],
     ids=lambda given: " ".join(given) or "plain",
 )
@@ -40,3 +42,6 @@ def test_devices_train_the_models_of_the_simulator(tmp_path: Path, overrides: li
     if scenario.security.mode == "none":
         np.testing.assert_array_equal(found.models, expected.models)
         np.testing.assert_array_equal(found.user_column("identity"), expected.user_column("identity"))
+        np.testing.assert_array_equal(found.column("clustering_accuracy"), expected.column("clustering_accuracy"))
+        np.testing.assert_allclose(found.column("group_loss"), expected.column("group_loss"), rtol=1e-6)
+        assert found.summary()["groups"] == expected.summary()["groups"]

@@ -12,6 +12,7 @@ import pytest
 from tests.deploy.near import NearCourier, deployed, make_devices, open_devices, run_folder, small
 
 from covey.deploy import Settings, server
+from covey.deploy.folders import read_groups
 from covey.deploy.runs import follow, new_run
 from covey.errors import DataError, ResumeError
 
@@ -22,6 +23,17 @@ def write_trace(path: Path, x_m: float) -> Path:
     lines = [f"1,{user},{x_m + user},{100.0 + user}" for user in range(5)]
     path.write_text("\n".join(["round,user,x_m,y_m", *lines]), encoding="utf-8")
     return path
+
+
+def test_groups_may_be_more_than_tasks(tmp_path: Path) -> None:
+    scenario = small("network.tasks=1")
+    make_devices(scenario, 0, tmp_path / "site")
+    path = tmp_path / "site" / "server" / "groups.csv"
+    assert set(read_groups(path, 5, scenario.groups).tolist()) == {0, 1}
+    with pytest.raises(DataError, match=r"group \(0 to 0, by data\.groups\)"):
+        read_groups(path, 5, 1)
+    path.write_text("user,group\n3,1\n", encoding="utf-8")
+    assert read_groups(path, 5, 2).tolist() == [-1, -1, -1, 1, -1]
 
 
 def test_a_run_keeps_its_own_trace_and_groups(tmp_path: Path) -> None:

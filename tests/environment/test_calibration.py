@@ -6,8 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from covey.environment import Calibration, calibrate, calibration_for, find_calibration, learning_hash
-from covey.environment.calibration import Trace, exploring, fit, policy_of_run
+from covey.data.dealing import groups_of_users
+from covey.environment import (
+    Calibration,
+    SurrogateRounds,
+    calibrate,
+    calibration_for,
+    find_calibration,
+    learning_hash,
+)
+from covey.environment.calibration import Trace, exploring, fit, learning_settings, policy_of_run
 from covey.environment.surrogate import Constants, learn
 from covey.errors import ScenarioError
 from covey.scenario import Scenario, load_scenario
@@ -141,3 +149,27 @@ def test_the_exploring_policy_serves_few_and_many(quick: Scenario) -> None:
     assert history.column("violators").sum() == 0
     assert served.min() <= 2
     assert served.max() >= 5
+
+
+def test_groups_count_only_where_they_are_not_the_tasks() -> None:
+    plain = learning_settings(load_scenario("quick"))
+    assert not {"data.groups", "data.group_sizes", "data.rotations"} & plain.keys()
+    assert learning_settings(load_scenario("quick", ["data.groups=4"])) == plain
+    fewer = learning_settings(load_scenario("quick", ["network.tasks=2"]))
+    assert (fewer["network.tasks"], fewer["data.groups"]) == (2, 4)
+    assert learning_settings(load_scenario("quick", ["data.group_sizes=[7,3,1,1]"]))["data.group_sizes"] == [7, 3, 1, 1]
+
+
+@pytest.mark.parametrize("tasks", [2, 6])
+def test_more_or_fewer_tasks_than_groups_can_be_fitted_and_played(tasks: int) -> None:
+    scenario = load_scenario("quick", [f"network.tasks={tasks}", "training.rounds=3"])
+    found = calibrate(scenario, runs=4)
+    assert found.error.one_step_r2 > 0
+    rounds = SurrogateRounds(scenario, found, count=2)
+    rounds.reset([5, 6])
+    for row, seed in zip(rounds.groups, (5, 6), strict=True):
+        np.testing.assert_array_equal(row, groups_of_users(scenario, seed))
+    while not rounds.done:
+        assert rounds.observation.identities.max() < tasks
+        outcome = rounds.step(np.random.default_rng(0).random((2, 4, 12)) < 0.2)
+        assert np.isfinite(outcome.loss).all()

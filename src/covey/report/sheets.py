@@ -47,7 +47,7 @@ def task_sheet(summary: Summary) -> Sheet:
             (
                 str(task["task"]),
                 _index(task["group"]),
-                str(task["users"]) if known else "-",
+                str(task["users"]) if told else "-",
                 str(task["served"]),
                 percent(task["accuracy"]),
                 number(task["loss"]),

@@ -28,6 +28,9 @@ FADE = 0.9
 REMEMBERED = 512
 #: Parts are told apart when their difference is this many standard deviations above what chance gives the best split.
 _BEYOND_CHANCE = 1.0
+#: Parts of different groups differ by more than this share of what groups with nothing in common differ by: users of
+#: one group differ in what their own samples have left to learn.
+MATTERS = 0.25
 #: Parts of different groups have centres with a cosine below this.
 SEPARATE = 0.5
 
@@ -103,10 +106,11 @@ class Evidence:
 class Split:
     """The best partition of users into parts.
 
-    labels: (n,) parts; level: mean product within parts, the squared length of a group's step; cosine: largest
+    labels: (n,) parts; level: squared length of a group's step, the largest that was seen; cosine: largest
     of the cosines between centres of parts, with cosine_std of its noise; score: smallest difference between two
     parts in standard deviations of its noise; chance: the score that the best split of users of one group would reach;
-    visible: the score that two groups with nothing in common would reach.
+    visible: the score that two groups with nothing in common would reach; difference: smallest squared distance of
+    two centres, as a share of that of two groups with nothing in common.
     """
 
     labels: Ints
@@ -116,6 +120,7 @@ class Split:
     score: float
     chance: float
     visible: float
+    difference: float
 
     @property
     def parts(self) -> int:
@@ -125,7 +130,9 @@ class Split:
     @property
     def real(self) -> bool:
         """Whether the parts differ, by more than chance explains and by enough to matter."""
-        return bool(self.parts > 1 and self.score > self.chance and self.cosine < SEPARATE)
+        return bool(
+            self.parts > 1 and self.score > self.chance and self.cosine < SEPARATE and self.difference > MATTERS
+        )
 
     @property
     def single(self) -> bool:
@@ -159,7 +166,7 @@ def best_split(
         level = float(values[within].mean()) if within.any() else level
     found = int(labels.max(initial=0)) + 1
     means, spreads = _between(values, variance, known, labels, found, level)
-    cosine, cosine_std, score = -1.0, 0.0, math.inf
+    cosine, cosine_std, score, smallest = -1.0, 0.0, math.inf, math.inf
     centre = np.maximum(np.diag(means), max(1e-3 * level, 1e-100))
     for a in range(found):
         for b in range(a):
@@ -167,16 +174,18 @@ def best_split(
             if means[a, b] / length > cosine:
                 cosine, cosine_std = means[a, b] / length, math.sqrt(spreads[a, b]) / length
             difference = means[a, a] + means[b, b] - 2 * means[a, b]
+            smallest = min(smallest, difference)
             score = min(score, difference / math.sqrt(max(spreads[a, a] + spreads[b, b] + 4 * spreads[a, b], 1e-300)))
     chance = _BEYOND_CHANCE + math.sqrt(2 * math.log(2) * max(n - 1, 0))
     typical = float(variance[known].mean()) if known.any() else math.inf
     pairs = max(float(known.sum()) / 2, 1.0)
     # Two halves: a quarter of the pairs within each, half of them between.
     spread = math.sqrt(typical * (4 + 4 + 8) / pairs)
-    visible = 2 * max(level, reference) / spread if spread > 0 else math.inf
+    length = max(level if level > 2 * math.sqrt(typical / pairs) else 0.0, reference)
+    visible = 2 * length / spread if spread > 0 else math.inf
     if found == 1:  # no split gains anything
-        cosine, cosine_std, score = 1.0, spread / max(level, 1e-300), 0.0
-    return Split(labels, level, cosine, cosine_std, score, chance, visible)
+        cosine, cosine_std, score, smallest = 1.0, spread / max(level, 1e-300), 0.0, 0.0
+    return Split(labels, length, cosine, cosine_std, score, chance, visible, smallest / max(2 * length, 1e-300))
 
 
 def _between(

@@ -107,9 +107,13 @@ def offer_free_model(at: RuleRound, found: Identification, trained: Trained, gro
         best = max(splittable, key=lambda task: (task.split.score - task.split.chance, len(task.heard)))
         if not best.split.real:
             best = max(splittable, key=lambda task: len(task.heard))
+            if estimate >= at.scenario.first_tasks:
+                return groups  # beyond these, models are added on evidence only
         free = _free(at, found.identities, past, best.number, single=waited >= 2 * PATIENCE and len(best.heard) > 3)
         return groups if free is None else _offer_part(at, found, trained, groups, past, best, free)
-    return _offer_copy(at, found, trained, groups, past, tasks) if waited >= 2 * PATIENCE else groups
+    if waited < 2 * PATIENCE or estimate >= at.scenario.first_tasks:
+        return groups
+    return _offer_copy(at, found, trained, groups, past, tasks)
 
 
 def hear(at: RuleRound, found: Identification, trained: Trained) -> Evidence:

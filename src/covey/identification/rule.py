@@ -189,7 +189,7 @@ class Rule:
     def identify(self, at: RuleRound) -> Identification:
         """The tasks of a round: drawn in the first, kept between announcements, found in all others."""
         if at.round == 0:
-            return at.kept(self.start(at.users, at.tasks, at.truth, generator(at.seed, "identity")))
+            return at.kept(self.start(at.users, at.scenario.first_tasks, at.truth, generator(at.seed, "identity")))
         return self.find(at) if self.announces(at.round) else at.kept()
 
     def find(self, at: RuleRound) -> Identification:

@@ -101,7 +101,10 @@ def groups_heard(evidence: Evidence, heard: Ints, weights: npt.NDArray[np.float6
     Where noise hides groups, the best partition into `most` parts.
     """
     rng = generator(at.seed, "start", round=at.round)
-    tried = [best_split(evidence, heard, weights, parts, rng) for parts in range(most, 0, -1)]
+    level, tried = 0.0, list[Split]()
+    for parts in range(most, 0, -1):
+        tried.append(best_split(evidence, heard, weights, parts, rng, level))
+        level = tried[-1].level
     if tried[-1].hidden:
         return tried[0]
     return next((split for split in tried if split.real), tried[-1])

@@ -7,7 +7,7 @@ keys are errors. Task, station, user, block and class numbers start at 0 everywh
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -42,6 +42,11 @@ BY_GROUP = ("mixes", "rotations", "group_sizes")
 def _one_of(registry: Registry) -> str:
     """The built-in names of a part, as descriptions list them."""
     return ", ".join(f"`{name}`" for name in registry.builtin) + ", or your own as `module:attribute`"
+
+
+def _sections(table: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """Sections `network`, `clustering` and `data` of a table, empty where not given."""
+    return table.get("network", {}), table.get("clustering", {}), table.get("data", {})
 
 
 class Section(BaseModel):
@@ -324,6 +329,16 @@ class Clustering(Section):
             " uploads; it costs no privacy."
         ),
     )
+    max_tasks: Count | None = Field(
+        None,
+        description=(
+            "Models may grow to this number: where uploads show that two groups share a model, one of them gets a new"
+            " one. Makes room for so many tasks (network.tasks), of which first_tasks are used at first."
+        ),
+    )
+    first_tasks: Count | None = Field(
+        None, description="Models in use at first; others are added where uploads show the need. All if not given."
+    )
     announce_every: Count = Field(1, description="Rounds between announcements; users keep their task in between.")
     announce_rounds: Count | None = Field(
         None,
@@ -447,12 +462,41 @@ class Scenario(Section):
     compute: Compute = Field(default_factory=Compute, description="Device computing.")
 
     @property
+    def first_tasks(self) -> int:
+        """Number of models in use at first."""
+        return self.clustering.first_tasks or self.network.tasks
+
+    @property
     def groups(self) -> int:
         """Number of true groups of simulated data, G: `data.groups`, or what follows from the other keys."""
         return self.data.group_count or self.network.tasks
 
+    @model_validator(mode="before")
+    @classmethod
+    def _room_to_grow(cls, value: Any) -> Any:
+        """`clustering.max_tasks` above `network.tasks` makes room for so many models, the first of which are used."""
+        if not isinstance(value, dict) or not all(isinstance(section, dict) for section in _sections(value)):
+            return value
+        network, clustering, data = _sections(value)
+        most, tasks = clustering.get("max_tasks"), network.get("tasks", Network().tasks)
+        if not isinstance(most, int) or not isinstance(tasks, int) or most <= tasks:
+            return value
+        network, clustering = network | {"tasks": most}, {"first_tasks": tasks} | clustering
+        sets = network.get("task_sets")
+        if isinstance(sets, (list, tuple)) and all(isinstance(one, (list, tuple)) for one in sets):
+            network["task_sets"] = [[*one, *range(tasks, most)] for one in sets]
+        if not any(data.get(key) is not None for key in ("groups", "mixes", "rotations", "group_sizes")):
+            data = data | {"groups": tasks}
+        return value | {"network": network, "clustering": clustering, "data": data}
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        first = self.clustering.first_tasks
+        if first is not None and first > self.network.tasks:
+            raise ValueError(
+                f"clustering.first_tasks is {first}, but there are {self.network.tasks} tasks; lower it, or raise"
+                " network.tasks or clustering.max_tasks"
+            )
         self._check_groups()
         self._check_privacy()
         return self

@@ -24,10 +24,7 @@ def group_remarks(history: History) -> list[str]:
 
 
 def _without_users(history: History) -> list[str]:
-    last = history.records[-1]
-    if (last.users.identity < 0).any():
-        return []
-    empty = [str(task) for task, users in enumerate(last.task_users) if users == 0]
+    empty = [str(task) for task in history.unused_tasks()]
     if not empty:
         return []
     models = f"Model {empty[0]} has" if len(empty) == 1 else f"Models {_listed(empty)} have"
@@ -36,17 +33,11 @@ def _without_users(history: History) -> list[str]:
 
 def _sharing(history: History) -> list[str]:
     """Groups that share a model, where the true groups are known."""
-    last = history.records[-1]
-    identity, group = last.users.identity, last.users.group
-    if (identity < 0).any() or (group < 0).any():
-        return []
-    home = {int(g): int(np.bincount(identity[group == g]).argmax()) for g in np.unique(group)}
-    sentences = []
-    for task in sorted(set(home.values())):
-        sharing = [str(g) for g, k in home.items() if k == task]
-        if len(sharing) > 1:
-            sentences.append(f"Groups {_listed(sharing)} share model {task}: it is trained on data of different kinds.")
-    return sentences
+    return [
+        f"Groups {_listed([str(group) for group in groups])} share model {task}: it is trained on data of different"
+        " kinds."
+        for task, groups in history.shared_models().items()
+    ]
 
 
 def _undecided(history: History) -> list[str]:

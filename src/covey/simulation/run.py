@@ -210,7 +210,7 @@ class Simulation:
             models=models,
             movements=np.zeros_like(models),
             active=world.start.broadcasts(world.capable),
-            identities=world.rule.start(world.users, world.tasks, truth, rng),
+            identities=world.rule.start(world.users, scenario.first_tasks, truth, rng),
             served_rounds=np.zeros(world.users, dtype=np.int64),
             exhausted=np.zeros(world.users, dtype=bool),
             ledger=Ledger(

@@ -139,7 +139,7 @@ def _groups_made(at: RuleRound, trained: Trained, common: Regrouped, heard: Ints
         if len(rows):
             weights = at.samples[intake.users[rows]].astype(np.float64)
             models[part] = np.average(intake.weights[rows].astype(np.float64), axis=0, weights=weights)
-    memory = dict(common.memory) | {"start.over": np.array([at.round]), "start.groups": np.array([split.parts])}
+    memory = dict(common.memory) | {"start.over": np.array([at.round]), "rescue.level": np.array([split.level])}
     movements = np.where(fresh[:, None], models - base, np.float32(0))
     return replace(
         common,

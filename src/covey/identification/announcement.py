@@ -24,9 +24,16 @@ class Announcement:
 
     needs: see `covey.parts.NEEDS`; request: the kind of request by which devices are asked, empty where they are
     not; together: whether users of equal size can be computed at once; rho: cost of one announcement; note, words: for
-    reports, a sentence and a few words.
+    reports, a sentence and a few words; paper to limits: for `covey methods`, as those of `Rule`.
     """
 
+    paper: ClassVar[str] = ""
+    computes: ClassVar[str] = ""
+    sees: ClassVar[str] = ""
+    costs: ClassVar[str] = ""
+    air: ClassVar[str] = ""
+    suits: ClassVar[str] = ""
+    limits: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
     request: ClassVar[str] = ""
     together: ClassVar[bool] = False
@@ -80,6 +87,7 @@ class ChargedAnnouncement(Announcement):
 
     needs: ClassVar[frozenset[str]] = frozenset({"charge"})
     request: ClassVar[str] = "announce"
+    costs: ClassVar[str] = "privacy.identity_rho per announcement"
 
     def __init__(self, scenario: Scenario, rule: ScoreRule) -> None:
         super().__init__(scenario, rule)

@@ -34,6 +34,15 @@ class LossVectors(ScoreRule):
     taken out first: that of a user, and that of a model in the round.
     """
 
+    paper: ClassVar[str] = "CLoVE, arXiv:2506.22427"
+    computes: ClassVar[str] = "its loss on its samples at every model"
+    sees: ClassVar[str] = "stations see K losses of every user"
+    air: ClassVar[str] = "K numbers per user"
+    suits: ClassVar[str] = "any start, also where groups like one model best; raw finds the groups within rounds"
+    limits: ClassVar[str] = (
+        "masked uploads, which it is refused with; few samples per user together with a small charge; a user"
+        " unlike all others can take a cluster"
+    )
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "single_announcements"})
     announcements: ClassVar[tuple[str, ...]] = ("raw", "noisy_losses", "noisy_contrasts")
     # Forward passes only.

@@ -21,6 +21,14 @@ class NoisyContrasts(NoisyLosses):
     the factor sqrt(K). The mean that is lost shifts all of a user's losses alike and decides nothing.
     """
 
+    paper: ClassVar[str] = "Gaussian mechanism on clipped differences; covey's own"
+    computes: ClassVar[str] = (
+        "its loss at every model on all its samples, less its mean, clipped to privacy.contrast_bound"
+    )
+    sees: ClassVar[str] = "stations see K noised differences of losses of every user"
+    air: ClassVar[str] = "K numbers per user"
+    suits: ClassVar[str] = "charged identities in general: less noise than noisy_losses at equal rho, whatever K"
+    limits: ClassVar[str] = "very few samples per user with a small charge; losses far above contrast_bound are clipped"
     note: ClassVar[str] = "Differences of losses between models were announced with noise; epsilon includes them."
     words: ClassVar[str] = "by differences of losses announced with noise, charged"
 

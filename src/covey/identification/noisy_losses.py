@@ -23,6 +23,14 @@ class NoisyLosses(ChargedAnnouncement):
     of standard deviation sensitivity / sqrt(2 rho) costs rho.
     """
 
+    paper: ClassVar[str] = "Gaussian mechanism; zCDP, Bun and Steinke 2016"
+    computes: ClassVar[str] = "its loss at every model on all its samples, each cut to privacy.loss_bound"
+    sees: ClassVar[str] = "stations see K noised losses of every user"
+    air: ClassVar[str] = "K numbers per user"
+    suits: ClassVar[str] = "groups that differ much, such as label mixes"
+    limits: ClassVar[str] = (
+        "groups that differ little, such as rotated images, and few samples: noisy_contrasts needs less noise"
+    )
     note: ClassVar[str] = "Losses on all models were announced with noise; epsilon includes them."
     words: ClassVar[str] = "by losses announced with noise, charged"
 

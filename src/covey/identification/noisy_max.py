@@ -22,6 +22,14 @@ class NoisyMax(ChargedAnnouncement):
     nothing but the counts per task that stations then see.
     """
 
+    paper: ClassVar[str] = "exponential mechanism, McSherry and Talwar 2007, by Gumbel noise"
+    computes: ClassVar[str] = "bounded scores of all tasks on all its samples"
+    sees: ClassVar[str] = "stations see a task that may be wrong"
+    air: ClassVar[str] = "a task per user"
+    suits: ClassVar[str] = "many samples per user: the noise falls with their number"
+    limits: ClassVar[str] = (
+        "few samples with a small charge: tasks become random; a wrong start stays wrong, as with raw tasks"
+    )
     note: ClassVar[str] = "Identities were announced with noise (noisy maximum); epsilon includes them."
     words: ClassVar[str] = "announced with noise, charged"
 

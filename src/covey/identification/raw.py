@@ -21,6 +21,15 @@ class Raw(Announcement):
     nothing is announced.
     """
 
+    paper: ClassVar[str] = "as in most papers"
+    computes: ClassVar[str] = "what its rule asks for"
+    sees: ClassVar[str] = "stations see what a user tells as it is"
+    costs: ClassVar[str] = "nothing is charged, and nothing is protected"
+    air: ClassVar[str] = "what its rule tells: a task, or K losses"
+    suits: ClassVar[str] = "references, and data that need no protection"
+    limits: ClassVar[str] = (
+        "where epsilon has to cover all that leaves a device; with masked uploads tasks stay on the device"
+    )
     request: ClassVar[str] = "identify"
     together: ClassVar[bool] = True
     note: ClassVar[str] = (

@@ -3,7 +3,8 @@
     python experiments/loss_vectors.py --data mixes rotation --seeds 30
 
 Every (data, mode, seed) is one cell of the study's store; finished cells are not computed again, so the script can be
-stopped and started at will. At the end it prints a table. Seeds count from 1000: they were used to choose the settings.
+stopped and started at will. At the end it prints a table and keeps it as table.md. Seeds count from 1000: they were
+used to choose the settings.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from study import compute, options_of
 from covey import simulate
 from covey.evaluation import mean_interval
 from covey.figures.cells import Cell, cells_in
+from covey.files import write_atomically
 from covey.jobs import Values
 
 _FIRST_SEED = 1000
@@ -98,10 +100,13 @@ def main() -> None:
     cells = [cell(data, mode, seed) for seed in seeds for data in options.data for mode in options.modes]
     compute(cells, options.out, options)
     store = cells_in(options.out, any_version=options.any_version)
-    print(table({
+    found = {
         (data, mode): [store[cell(data, mode, seed)] for seed in seeds]
-        for data in options.data for mode in options.modes
-    }))  # fmt: skip
+        for data in options.data
+        for mode in options.modes
+    }
+    write_atomically(options.out / "table.md", (table(found) + "\n").encode())
+    print(table(found))
 
 
 if __name__ == "__main__":

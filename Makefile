@@ -120,9 +120,10 @@ docs: $(VENV)/.docs-ready  ## Build the pages and the reference as a site in bui
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs build/docs
 	@echo "Open build/docs/index.html"
 
-docs-reference: setup  ## Regenerate docs/scenario.md and docs/learner.md from the code
+docs-reference: setup  ## Regenerate docs/scenario.md, docs/learner.md and docs/methods.md from the code
 	@$(BIN)/python -m covey.scenario.reference > docs/scenario.md
 	@$(BIN)/python -m covey.agents.reference > docs/learner.md
+	@$(BIN)/python -m covey.identification.page > docs/methods.md
 
 clean:  ## Remove the virtual environment and caches
 	rm -rf $(VENV) $(FLOWER) .venv-interop build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -36,6 +36,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "privacy",
         "Answer budget questions: of rounds, noise, epsilon and delta, give three and get the fourth.",
     ),
+    "methods": (
+        "methods",
+        "methods",
+        "List every way to find the groups and to announce tasks: paper, needs, cost, and how to set it.",
+    ),
     "bound": ("bound", "bound", "Play a run and hold the corrected convergence bound against what it did."),
     "figures": ("figures", "figures", "Compute the paper's figures 2 to 10 and our own, and judge every claim."),
     "deploy": ("deploy", "app", "Play the same rounds with real devices, over Flower."),

@@ -14,6 +14,15 @@ from covey.identification.rule import Floats, Identification, Ints, RuleRound, T
 class FromRelease(Announcement):
     """Users that uploaded compare what they sent with how the models moved; all others keep their task."""
 
+    paper: ClassVar[str] = "covey's own: post-processing of releases"
+    computes: ClassVar[str] = "nothing: its last noised step is compared with the models' paths"
+    sees: ClassVar[str] = "whoever works out the task sees the user's noised upload, which was sent anyway"
+    costs: ClassVar[str] = "0"
+    air: ClassVar[str] = "none"
+    suits: ClassVar[str] = "charges that must not grow; users that are served often"
+    limits: ClassVar[str] = (
+        "users that are seldom served keep a wrong task; noise of many weights; masked uploads of real devices"
+    )
     needs: ClassVar[frozenset[str]] = frozenset({"released_steps"})
     note: ClassVar[str] = "Identities were computed from noised uploads alone, which costs nothing beyond the uploads."
     words: ClassVar[str] = "from noised uploads, at no further cost"

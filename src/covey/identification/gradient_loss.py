@@ -16,6 +16,14 @@ class GradientLoss(ScoreRule):
     `clustering.similarity_weight`.
     """
 
+    paper: ClassVar[str] = "arXiv:2507.07320, Eq. (4), corrected (errata E1, E2)"
+    computes: ClassVar[str] = "its loss and gradient on clustering.batch samples at every model"
+    sees: ClassVar[str] = "stations see the task that a user names; with masks, nobody does"
+    air: ClassVar[str] = "a task per user"
+    suits: ClassVar[str] = "the paper's method; masked uploads, as with all rules whose users name a task"
+    limits: ClassVar[str] = (
+        "groups that like one model best at the start can share it for good, while another model has no users"
+    )
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "gradients", "movements"})
     announcements: ClassVar[tuple[str, ...]] = ("raw", "noisy_max", "from_release")
 

@@ -24,6 +24,14 @@ class KMeans(Rule):
     weights. The uploads are clipped, noised and charged like any other; users that cannot afford one keep their task.
     """
 
+    paper: ClassVar[str] = "arXiv:2507.07320, its comparison by central clustering"
+    computes: ClassVar[str] = "a local step from the mean of all models"
+    sees: ClassVar[str] = "stations see a noised upload of every user"
+    costs: ClassVar[str] = "one more noised upload per user and announcement"
+    suits: ClassVar[str] = "little noise and few weights"
+    limits: ClassVar[str] = (
+        "noise of uploads, which grows with the number of weights and differs between users, hides the groups"
+    )
     needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
     uploads: ClassVar[int] = 1
 

@@ -14,6 +14,13 @@ from covey.scenario import Scenario
 class Oracle(Rule):
     """True groups in every round; tasks beyond the groups stay without users."""
 
+    paper: ClassVar[str] = "none: a reference"
+    computes: ClassVar[str] = "nothing"
+    sees: ClassVar[str] = "everybody is told the true groups"
+    costs: ClassVar[str] = "0"
+    air: ClassVar[str] = "none"
+    suits: ClassVar[str] = "an upper reference where the true groups are known"
+    limits: ClassVar[str] = "it is not a method: nobody knows the groups"
     needs: ClassVar[frozenset[str]] = frozenset({"truth"})
     note: ClassVar[str] = "True groups were given to the users (oracle): a reference, not a method."
 

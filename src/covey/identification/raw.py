@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from covey.identification.announcement import Announcement, answers
+from covey.identification.announcement import Announcement
 from covey.identification.rule import Identification, RuleRound
 
 if TYPE_CHECKING:
@@ -21,6 +21,15 @@ class Raw(Announcement):
     nothing is announced.
     """
 
+    paper: ClassVar[str] = "as in most papers"
+    computes: ClassVar[str] = "what its rule asks for"
+    sees: ClassVar[str] = "stations see what a user tells as it is"
+    costs: ClassVar[str] = "nothing is charged, and nothing is protected"
+    air: ClassVar[str] = "what its rule tells: a task, or K losses"
+    suits: ClassVar[str] = "references, and data that need no protection"
+    limits: ClassVar[str] = (
+        "where epsilon has to cover all that leaves a device; with masked uploads tasks stay on the device"
+    )
     request: ClassVar[str] = "identify"
     together: ClassVar[bool] = True
     note: ClassVar[str] = (
@@ -43,9 +52,11 @@ class Raw(Announcement):
         """Everybody is asked; users that do not answer keep their task, but may have told it, and are labelled too."""
         everyone = np.arange(at.users)
         told = at.fleet.tell(at.round, everyone)
-        identities = np.full(at.users, -1) if told is None else answers(told, everyone, at, self.rule)
+        identities, memory = np.full(at.users, -1), at.memory
+        if told is not None:
+            identities, memory = self.rule.hear(told, everyone, at)
         ledger = at.ledger
         if not at.masked:
             ledger = ledger.copy()
             ledger.label_unprotected(everyone)
-        return Identification(identities, ledger, memory=at.memory)
+        return Identification(identities, ledger, memory=memory)

@@ -166,8 +166,20 @@ class Rule:
     needs: see `covey.parts.NEEDS`; announcements: values of `privacy.identity` that go with the rule; tells_tasks:
     whether users work out their task and say it; uploads: models that every user uploads in a round to be grouped,
     charged like any other; note: what a report has to say about the rule.
+
+    For `covey methods`, a few words each; where they are empty, `covey.identification.methods` says what it can tell
+    from the rest. paper: where the rule is from; computes: what a user computes in a round in which it announces; sees:
+    who sees what; costs: rho of a round; air: what is sent beyond the paper's round; suits, limits: where the rule
+    works, and where it does not.
     """
 
+    paper: ClassVar[str] = ""
+    computes: ClassVar[str] = ""
+    sees: ClassVar[str] = ""
+    costs: ClassVar[str] = ""
+    air: ClassVar[str] = ""
+    suits: ClassVar[str] = ""
+    limits: ClassVar[str] = ""
     needs: ClassVar[frozenset[str]] = frozenset()
     announcements: ClassVar[tuple[str, ...]] = ("raw",)
     tells_tasks: ClassVar[bool] = False
@@ -245,6 +257,16 @@ class ScoreRule(Rule):
     def assign(self, told: npt.NDArray[Any], at: RuleRound) -> Ints:
         """Tasks (U,) that stations make of what users said; by default what they said."""
         return np.asarray(told, dtype=np.int64)
+
+    def hear(self, told: npt.NDArray[Any], users: Ints, at: RuleRound) -> tuple[Ints, Memory]:
+        """Tasks (U,) that stations make of what `users` (n,) said, and what the rule remembers of it.
+
+        By default `assign` makes the tasks and nothing is remembered; users without an answer (-1 or NaN) keep theirs.
+        """
+        # Imported here because announcements are made for rules.
+        from covey.identification.announcement import answers
+
+        return answers(told, users, at, self), at.memory
 
     def find(self, at: RuleRound) -> Identification:
         """What users say, in the way that `privacy.identity` names, and what stations make of it."""

@@ -168,7 +168,7 @@ def _announcements(scenario: Scenario, models: np.ndarray, movements: np.ndarray
     for deal in range(math.ceil(USERS / tasks)):
         # Seeds from 1,000 on deal to announcing users, those below to users who train.
         at = 1000 + 100 * seed + deal
-        data = partition(load_dataset(scenario.data, tasks=tasks, seed=at), scenario, at)
+        data = partition(load_dataset(scenario.data, groups=scenario.groups, seed=at), scenario, at)
         module = build_model(scenario.model, data.shape, len(data.classes))
         for user in range(data.users):
             rows = slice(int(data.offsets[user]), int(data.offsets[user + 1]))

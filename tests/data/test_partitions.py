@@ -225,3 +225,64 @@ def test_writers_without_test_samples_are_left_out(dataset_of, scenario_of) -> N
     dataset.writer[dataset.test & (dataset.writer < 45)] = 50
     users = partition(dataset, scenario_of(users=4, partition="writer", **SMALL), seed=0)
     assert dataset.writer[rows_of(users.x)].min() >= 45
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("tasks", "groups"), [(2, 4), (6, 3)])
+def test_data_are_dealt_to_groups_not_to_tasks(kind: str, tasks: int, groups: int, dataset_of, scenario_of) -> None:
+    dataset = dataset_of(writers=90)
+    found = partition(dataset, scenario_of(tasks=tasks, groups=groups, partition=kind, **SMALL), seed=3)
+    assert same(found, partition(dataset, scenario_of(tasks=groups, partition=kind, **SMALL), seed=3))
+    assert set(found.groups) == set(range(groups))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_groups_have_the_sizes_asked_for(kind: str, dataset_of, scenario_of) -> None:
+    scenario = scenario_of(tasks=2, group_sizes=[7, 3, 1, 1], partition=kind, **SMALL)
+    assert scenario.groups == 4
+    users = partition(dataset_of(train=600, writers=90), scenario, seed=3)
+    assert np.bincount(users.groups).tolist() == [7, 3, 1, 1]
+    assert users.groups.tolist() != sorted(users.groups), "users of a group stand in a row"
+
+
+@pytest.mark.parametrize("kind", ["rotation", "writer"])
+def test_angles_that_are_multiples_of_90_are_the_quarter_turns(kind: str, dataset_of, scenario_of) -> None:
+    dataset = dataset_of(writers=90)
+    plain = partition(dataset, scenario_of(partition=kind, **SMALL), seed=1)
+    for rotations in ([0, 90, 180, 270], [360, -270.0, 540, 990]):
+        assert same(plain, partition(dataset, scenario_of(partition=kind, rotations=rotations, **SMALL), seed=1))
+
+
+def test_free_angles_tell_more_than_four_groups_apart(dataset_of, scenario_of) -> None:
+    dataset = dataset_of(shape=(2, 5, 5))
+    scenario = scenario_of(tasks=4, partition="rotation", rotations=[0, 15, 90, 105, 180, 195], **SMALL)
+    assert scenario.groups == 6
+    users = partition(dataset, scenario, seed=0)
+    turned = np.repeat(users.groups, users.samples)
+    plain = partition(dataset, scenario_of(tasks=6, partition="label_swap", **SMALL), seed=0)
+    for group, degrees in enumerate(scenario.data.rotations):
+        np.testing.assert_array_equal(users.x[turned == group], by_hand(plain.x[turned == group], degrees))
+
+
+def by_hand(images: Any, degrees: float) -> Any:
+    """Every pixel one by one: where it came from, if that is inside; 0 is what these data are without a pixel."""
+    side, angle = images.shape[2], np.deg2rad(degrees)
+    found, middle = np.zeros_like(images), (side - 1) / 2
+    for row in range(side):
+        for column in range(side):
+            # A point at x to the right and y upwards was turned by `degrees`, so it came from where -degrees leads.
+            x, y = column - middle, middle - row
+            old_x, old_y = np.cos(angle) * x + np.sin(angle) * y, -np.sin(angle) * x + np.cos(angle) * y
+            at = int(np.floor(middle - old_y + 0.5 + 1e-9)), int(np.floor(middle + old_x + 0.5 + 1e-9))
+            if 0 <= min(at) and max(at) < side:
+                found[:, :, row, column] = images[:, :, at[0], at[1]]
+    return found
+
+
+def test_rotations_need_a_partition_that_turns(dataset_of, scenario_of) -> None:
+    with pytest.raises(DataError, match="'label_mix' does not turn images; set data.partition = 'rotation'"):
+        partition(dataset_of(), scenario_of(rotations=[0, 45], **SMALL), seed=0)
+    with pytest.raises(DataError, match="give an angle for each in data.rotations"):
+        partition(dataset_of(), scenario_of(tasks=5, partition="rotation", **SMALL), seed=0)
+    flat = scenario_of(tasks=2, partition="rotation", rotations=[0, 360], **SMALL)
+    assert partition(dataset_of(shape=(16,)), flat, seed=0).shape == (16,), "nothing is turned"

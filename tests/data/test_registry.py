@@ -24,7 +24,7 @@ def test_a_registered_loader_gets_the_section_and_the_seed(dataset_of, scenario_
 
     register_dataset("mine", loader)
     scenario = scenario_of(name="mine", path="somewhere", samples_min=20, samples_max=30, test_samples=10)
-    users = partition(load_dataset(scenario.data, tasks=4, seed=7), scenario, 7)
+    users = partition(load_dataset(scenario.data, groups=4, seed=7), scenario, 7)
     assert asked == [("somewhere", 7)]
     assert users.users == 12
     assert "mine" in DATASETS.names
@@ -55,7 +55,7 @@ def test_an_unknown_name_gets_a_suggestion() -> None:
 def test_a_partition_that_cannot_work_is_refused_before_anything_is_read() -> None:
     register_dataset("mine", lambda data, seed: pytest.fail("was read"))
     with pytest.raises(DataError, match="at most 4"):
-        load_dataset(Data(name="mine", partition="rotation"), tasks=5)
+        load_dataset(Data(name="mine", partition="rotation"), groups=5)
 
 
 def test_loaders_and_partitions_by_reference(tmp_path, monkeypatch, dataset_of, scenario_of) -> None:
@@ -74,9 +74,9 @@ def test_loaders_and_partitions_by_reference(tmp_path, monkeypatch, dataset_of, 
     given = {"name": "own_data:loader", "samples_min": 20, "samples_max": 30, "test_samples": 10}
     scenario = scenario_of(tasks=2, partition="own_data:halves", **given)
     assert source_of("own_data:loader").about == "Noise."
-    assert partition(load_dataset(scenario.data, tasks=2), scenario, 0).users == 12
+    assert partition(load_dataset(scenario.data, groups=2), scenario, 0).users == 12
     with pytest.raises(DataError, match="tells 2 groups apart"):
-        load_dataset(scenario.data, tasks=3)
+        load_dataset(scenario.data, groups=3)
     with pytest.raises(DataError, match=r"returned int, not a covey.UserData"):
         partition(own_data.dataset, scenario_of(tasks=2, partition="own_data:wrong", **given), 0)
     with pytest.raises(DataError, match="neither a Source nor a loader"):

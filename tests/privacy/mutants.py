@@ -56,7 +56,7 @@ def joined(users: Sequence[Samples]) -> Users:
 @cache
 def digits() -> Samples:
     scenario = load_scenario("quick")
-    dataset = load_dataset(scenario.data, tasks=scenario.network.tasks, seed=0)
+    dataset = load_dataset(scenario.data, groups=scenario.groups, seed=0)
     return dataset.normalise(dataset.x), dataset.y
 
 

@@ -40,7 +40,7 @@ class Inversion:
 
     def __init__(self) -> None:
         scenario = load_scenario("quick")
-        dataset = load_dataset(scenario.data, tasks=scenario.network.tasks, seed=0)
+        dataset = load_dataset(scenario.data, groups=scenario.groups, seed=0)
         data = partition(dataset, scenario, 0)
         privacy = scenario.privacy
         levels = noise_levels(data.samples, data.groups, privacy.v_max, privacy.n_min)

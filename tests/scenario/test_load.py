@@ -51,7 +51,7 @@ def test_paper_preset_is_table_two() -> None:
         ('security.mode="default"', ["'none', 'masked' or 'blind'"]),
         ("radio.min_rate_bps=nan", ["radio.min_rate_bps", "finite"]),
         ("data.samples_max=3", ["samples_max (3) is below samples_min"]),
-        ("data.mixes=[{0=1}]", ["1 groups for 4 tasks"]),
+        ("data.groups=3", ["mixes has 4 entries", "3 groups", "data.mixes=default"]),
         ("data.name=folder", ["needs a path"]),
         ("clustering.rule=foo", ["gradient_loss"]),
         ("network.station_positions_m=[[900,1],[1,1],[1,2],[1,3]]", ["outside the area"]),
@@ -94,10 +94,12 @@ def test_fingerprint_tells_scenarios_apart() -> None:
 @given(stations=st.integers(1, 9), tasks=st.integers(1, 9), width=st.integers(1, 9))
 def test_default_task_sets_have_the_asked_width_or_are_refused(stations: int, tasks: int, width: int) -> None:
     table = {"network": {"stations": stations, "users": 9, "tasks": tasks, "tasks_per_station": width}}
-    covered = {(b + j) % tasks for b in range(stations) for j in range(min(width, tasks))}
-    if covered == set(range(tasks)):
+    side_by_side = [sorted((b + j) % tasks for j in range(min(width, tasks))) for b in range(stations)]
+    if stations * width >= tasks:
         sets = Scenario.model_validate(table).network.station_tasks
         assert all(len(s) == min(width, tasks) for s in sets)
+        if {k for tasks in side_by_side for k in tasks} == set(range(tasks)):
+            assert [list(s) for s in sets] == side_by_side
     else:
         with pytest.raises(ValueError, match="no station can run task"):
             Scenario.model_validate(table)

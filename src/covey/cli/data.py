@@ -120,8 +120,8 @@ def inspect(
     if scenario is None and set_:
         raise typer.BadParameter(f"'{source}' is not a scenario, so it has no keys to override", param_hint="--set")
     data = scenario.data if scenario is not None else _data_section(source)
-    tasks = scenario.network.tasks if scenario is not None else 1
-    dataset = load_dataset(data, tasks=tasks, seed=seed)
+    groups = scenario.groups if scenario is not None else 1
+    dataset = load_dataset(data, groups=groups, seed=seed)
     users = partition(dataset, scenario, seed) if scenario is not None else None
     if as_json:
         answer: dict[str, Any] = {"dataset": _facts(dataset)}

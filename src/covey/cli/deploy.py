@@ -271,7 +271,7 @@ def run(
         # Mistakes are told here, before devices are waited for.
         channel_and_mobility(scenario, seed, "" if trace is None else str(trace), measure or "")
         if groups is not None:
-            read_groups(groups, scenario.network.users, scenario.network.tasks)
+            read_groups(groups, scenario.network.users, scenario.groups)
         decides = named_policy(policy, scenario, None, notes)
         out = out or free_folder(f"deploy-{scenario.name}-{Path(policy).stem.replace(':', '.')}-seed{seed}", DEPLOYMENT)
         settings = new_run(

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from covey.data.partitions import check_tasks, partition
+from covey.data.partitions import check_groups, partition
 from covey.data.sources import Source, data_root, register_dataset, source_of
 from covey.data.types import Dataset, UserData
 from covey.errors import DataError
 from covey.scenario.schema import Data
 
 
-def load_dataset(data: Data, *, tasks: int = 4, seed: int = 0) -> Dataset:
+def load_dataset(data: Data, *, groups: int | None = None, seed: int = 0) -> Dataset:
     """The data set that a scenario's data section names.
 
-    `tasks` is the number of groups it will be dealt to, checked against `data.partition` before
-    anything is read. `seed` matters to generated data only. Raises `DataError` with the command to
-    run when files are missing.
+    `groups` is the number of groups it will be dealt to, by default what `data` says, checked against
+    `data.partition` before anything is read. `seed` matters to generated data only. Raises `DataError`
+    with the command to run when files are missing.
     """
-    check_tasks(data, tasks)
+    check_groups(data, data.group_count or 1 if groups is None else groups)
     dataset = source_of(data.name).load(data, seed)
     if not isinstance(dataset, Dataset):
         raise DataError(f"the loader of '{data.name}' returned {type(dataset).__name__}, not a covey.data.Dataset")

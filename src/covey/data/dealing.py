@@ -6,7 +6,7 @@ the user's own mix; two users may share test samples. Everything follows from th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -24,7 +24,7 @@ ATTEMPTS = 20
 def deal_by_class(dataset: Dataset, scenario: Scenario, seed: int, mixes: Shares) -> UserData:
     """Users whose classes follow their group's mix; mixes: (groups, classes), rows sum to 1."""
     data, users = scenario.data, scenario.network.users
-    groups = draw_groups(users, scenario.network.tasks, seed)
+    groups = groups_of_users(scenario, seed)
     sizes = draw_sizes(data, users, seed)
     need, test_need = _counts_that_fit(dataset, data, groups, sizes, mixes, seed)
     if dataset.draw is not None:
@@ -42,9 +42,15 @@ def draw_sizes(data: Data, users: int, seed: int) -> Labels:
     return generator(seed, "samples").integers(data.samples_min, data.samples_max + 1, size=users)
 
 
-def draw_groups(users: int, tasks: int, seed: int) -> Labels:
-    """The true group of each user: (U,); sizes of groups differ by at most one, and none is empty."""
-    return generator(seed, "groups").permutation(np.arange(users, dtype=np.int64) % tasks)
+def groups_of_users(scenario: Scenario, seed: int) -> Labels:
+    """The true group of each user of a scenario: (U,), of `data.group_sizes` users each where that is given."""
+    return draw_groups(scenario.network.users, scenario.groups, seed, scenario.data.group_sizes)
+
+
+def draw_groups(users: int, groups: int, seed: int, sizes: Sequence[int] | None = None) -> Labels:
+    """The group of each user: (U,), in random order, none empty; group sizes differ by at most one unless given."""
+    members = np.arange(users, dtype=np.int64) % groups if sizes is None else np.repeat(np.arange(groups), sizes)
+    return generator(seed, "groups").permutation(members)
 
 
 def _offsets(sizes: Labels) -> Labels:

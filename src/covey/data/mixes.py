@@ -40,7 +40,7 @@ def default_mixes(classes: int, groups: int) -> tuple[dict[int, float], ...]:
     if groups > classes * (classes - 1):
         raise DataError(
             f"{classes} classes give at most {max(classes * (classes - 1), 1)} different default mixes, but there are"
-            f" {groups} groups; lower network.tasks or write data.mixes yourself"
+            f" {groups} groups; lower data.groups or write data.mixes yourself"
         )
     return tuple({k % classes: 4.0, (k % classes + 1 + k // classes) % classes: 1.0} for k in range(groups))
 

@@ -152,19 +152,19 @@ def read_seed(server: Path) -> int:
     return seed
 
 
-def read_groups(path: Path, users: int, tasks: int) -> NDArray[np.int64]:
+def read_groups(path: Path, users: int, count: int) -> NDArray[np.int64]:
     """(U,) true groups from a CSV file with the columns user and group; -1 for users it does not name."""
     groups = np.full(users, -1, dtype=np.int64)
     try:
         with open(path, encoding="utf-8", newline="") as file:
             for line, row in enumerate(csv.DictReader(file), start=2):
                 user, group = int(row["user"]), int(row["group"])
-                if not (0 <= user < users and 0 <= group < tasks):
+                if not (0 <= user < users and 0 <= group < count):
                     raise ValueError(f"line {line} names user {user} and group {group}")
                 groups[user] = group
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise DataError(
             f"'{path}' is not a table of groups ({error}); it needs the columns user (0 to {users - 1}) and group"
-            f" (0 to {tasks - 1})"
+            f" (0 to {count - 1}, by data.groups)"
         ) from None
     return groups

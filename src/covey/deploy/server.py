@@ -130,10 +130,10 @@ def play(courier: Courier, hellos: Mapping[int, Packet], folder: Path) -> Simula
     settings, scenario = Settings.read(folder), load_scenario(folder / "scenario.toml")
     check_deployable(scenario)
     said = Enrolment(scenario, settings.seed).check_all(hellos)
-    users, tasks = scenario.network.users, scenario.network.tasks
+    users = scenario.network.users
     groups = np.full(users, -1, dtype=np.int64)
     if settings.groups:
-        groups = read_groups(folder / settings.groups, users, tasks)
+        groups = read_groups(folder / settings.groups, users, scenario.groups)
     members = members_of(said, groups)
     resuming = (folder / CHECKPOINT).exists()
     # The start is measured once; devices do not look back when a run goes on.

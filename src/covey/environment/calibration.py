@@ -127,7 +127,9 @@ class Calibration:
 
 def learning_settings(scenario: Scenario) -> dict[str, Any]:
     """Everything in a scenario that shapes how models learn, by key; radio, places and rewards do not."""
-    data = scenario.data.model_dump(mode="json", exclude={"path"})
+    data = scenario.data.model_dump(mode="json", exclude={"path", "groups"})
+    if scenario.groups != scenario.network.tasks:
+        data["groups"] = scenario.groups
     training = scenario.training.model_dump(mode="json", exclude={"rounds"})
     privacy: dict[str, Any] = {
         "v_max": scenario.privacy.v_max,
@@ -138,7 +140,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
     clustering = scenario.clustering.model_dump(mode="json")
     for section, values, options in (
         (scenario.clustering, clustering, ("announce_every", "announce_rounds")),
-        (scenario.data, data, ("over_time",)),
+        (scenario.data, data, ("group_sizes", "rotations", "over_time")),
         (scenario.training, training, ("local", "aggregation")),
     ):
         for option in options:
@@ -272,7 +274,7 @@ def _all_losses(simulation: Simulation) -> FloatArray:
 
 def fit(scenario: Scenario, traces: Sequence[Trace]) -> Calibration:
     """The calibration of these runs: its error from a fit without every fourth run, its constants from all."""
-    tasks = scenario.network.tasks
+    groups = scenario.groups
     kept_out = [trace for index, trace in enumerate(traces) if index % _HELD_OUT_EVERY == _HELD_OUT_EVERY - 1]
     kept_out = kept_out or [traces[-1]]
     fitted = [trace for trace in traces if trace not in kept_out]
@@ -283,20 +285,20 @@ def fit(scenario: Scenario, traces: Sequence[Trace]) -> Calibration:
         version=metadata.version("covey"),
         weights=traces[0].weights,
         seeds=tuple(trace.seed for trace in traces),
-        constants=_constants(traces, tasks),
-        error=_error(_constants(fitted, tasks), fitted, kept_out, tasks),
+        constants=_constants(traces, groups),
+        error=_error(_constants(fitted, groups), fitted, kept_out, groups),
     )
 
 
-def _by_group(trace: Trace, tasks: int) -> FloatArray:
+def _by_group(trace: Trace, groups: int) -> FloatArray:
     """(T + 1, G, K): sample-weighted mean loss of every true group on every model."""
-    member = (trace.groups == np.arange(tasks)[:, None]) * trace.samples.astype(np.float64)
+    member = (trace.groups == np.arange(groups)[:, None]) * trace.samples.astype(np.float64)
     return np.asarray(np.einsum("gu,tuk->tgk", member, trace.losses) / member.sum(axis=1)[None, :, None])
 
 
-def _changes(trace: Trace, tasks: int) -> FloatArray:
+def _changes(trace: Trace, groups: int) -> FloatArray:
     """Rows (loss before, change, wrong share, missing share, noise) of every group on every model trained."""
-    losses = _by_group(trace, tasks)
+    losses = _by_group(trace, groups)
     rounds, shape = len(trace.identities), trace.identities.shape
     wrong, missing, noise, trained = composition(
         np.broadcast_to(trace.groups, shape),
@@ -304,15 +306,15 @@ def _changes(trace: Trace, tasks: int) -> FloatArray:
         np.broadcast_to(trace.samples, shape),
         trace.served,
         trace.noise_std,
-        tasks,
+        *losses.shape[1:],
     )
     before = losses[:rounds]
     columns = (before, losses[1:] - before, wrong, missing, noise)
     return np.column_stack([column[trained] for column in columns])
 
 
-def _constants(traces: Sequence[Trace], tasks: int) -> Constants:
-    rows = np.concatenate([_changes(trace, tasks) for trace in traces])
+def _constants(traces: Sequence[Trace], groups: int) -> Constants:
+    rows = np.concatenate([_changes(trace, groups) for trace in traces])
     if len(rows) < 10:
         raise ScenarioError(
             f"the runs hold only {len(rows)} trained models to learn from, too few to fit; play more runs or rounds"
@@ -332,7 +334,7 @@ def _constants(traces: Sequence[Trace], tasks: int) -> Constants:
     weight = np.sqrt(np.where(took_part, 1.0, _WEIGHT_OF_STRANGERS))
     found = lsq_linear(columns * weight[:, None], change * weight, (least, np.inf)).x.tolist()
     own, (other_0, other_1, mixed_0, mixed_1, lacking, noisy) = found[:-6], found[-6:]
-    by_group = [_by_group(trace, tasks) for trace in traces]
+    by_group = [_by_group(trace, groups) for trace in traces]
     starts = np.concatenate([losses[0].ravel() for losses in by_group])
     return Constants(
         start=float(starts.mean()),
@@ -345,7 +347,7 @@ def _constants(traces: Sequence[Trace], tasks: int) -> Constants:
         noise=noisy / scale,
         floor=float(min(losses.min() for losses in by_group)),
         ceiling=float(max(losses.max() for losses in by_group)),
-        offset_std=float(np.sqrt(np.mean([_offset_variance(trace, tasks) for trace in traces]))),
+        offset_std=float(np.sqrt(np.mean([_offset_variance(trace, groups) for trace in traces]))),
         judgement_std=_judgement_std(traces),
     )
 
@@ -367,17 +369,17 @@ def _judgement_std(traces: Sequence[Trace]) -> float:
     return low
 
 
-def _offset_variance(trace: Trace, tasks: int) -> float:
+def _offset_variance(trace: Trace, groups: int) -> float:
     """Variance over tasks of a user's losses around its group's, a shift common to all tasks taken out."""
-    offsets = trace.losses - _by_group(trace, tasks)[:, trace.groups]
+    offsets = trace.losses - _by_group(trace, groups)[:, trace.groups]
     return float(offsets.var(axis=2).mean())
 
 
-def _error(constants: Constants, fitted: Sequence[Trace], kept_out: Sequence[Trace], tasks: int) -> Error:
-    before, change, wrong, missing, noise = np.concatenate([_changes(trace, tasks) for trace in kept_out]).T
+def _error(constants: Constants, fitted: Sequence[Trace], kept_out: Sequence[Trace], groups: int) -> Error:
+    before, change, wrong, missing, noise = np.concatenate([_changes(trace, groups) for trace in kept_out]).T
     residual = before + change - recursion(constants, before, wrong, missing, noise)
     spread = float(((change - change.mean()) ** 2).sum())
-    pairs = [_replay(constants, trace, tasks) for trace in kept_out]
+    pairs = [_replay(constants, trace, groups) for trace in kept_out]
     real, predicted = (np.array([pair[side] for pair in pairs]) for side in (0, 1))
     correlation = np.corrcoef(real.sum(axis=1), predicted.sum(axis=1))[0, 1] if len(kept_out) >= 3 else 0.0
     return Error(
@@ -390,10 +392,10 @@ def _error(constants: Constants, fitted: Sequence[Trace], kept_out: Sequence[Tra
     )
 
 
-def _replay(constants: Constants, trace: Trace, tasks: int) -> tuple[FloatArray, FloatArray]:
+def _replay(constants: Constants, trace: Trace, groups: int) -> tuple[FloatArray, FloatArray]:
     """(T,) mean loss of all users on their tasks' models, real and as the surrogate predicts it from the first losses,
     the identities and the served users of the run."""
-    losses = _by_group(trace, tasks)[:1]
+    losses = _by_group(trace, groups)[:1]
     real, predicted = [], []
     users = np.arange(len(trace.groups))
     for t, identities in enumerate(trace.identities):

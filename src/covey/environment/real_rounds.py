@@ -36,7 +36,7 @@ class RealRounds:
         self.scenario = scenario
         self.count = count
         self._workers = workers
-        dataset = load_dataset(scenario.data, tasks=scenario.network.tasks, seed=0)
+        dataset = load_dataset(scenario.data, groups=scenario.groups, seed=0)
         model = build_model(scenario.model, dataset.shape, len(dataset.classes))
         check_tasks_are_known(scenario)
         self.limits = NetworkLimits.of(scenario, count_weights(model))

@@ -154,48 +154,57 @@ def learn(
 
     groups, identities, samples, served, noise_std: (N, U).
     """
-    wrong, missing, noise, trained = composition(groups, identities, samples, served, noise_std, losses.shape[1])
+    sizes = (losses.shape[1], losses.shape[2])
+    wrong, missing, noise, trained = composition(groups, identities, samples, served, noise_std, *sizes)
     after = recursion(constants, losses, wrong, missing, noise)
     return np.where(trained, after, losses)
 
 
 def composition(
-    groups: IntArray, identities: IntArray, samples: IntArray, served: BoolArray, noise_std: FloatArray, tasks: int
+    groups: IntArray,
+    identities: IntArray,
+    samples: IntArray,
+    served: BoolArray,
+    noise_std: FloatArray,
+    count: int,
+    tasks: int,
 ) -> tuple[FloatArray, FloatArray, FloatArray, BoolArray]:
     """What trained every model, seen from every group, (N, G, K) each: the share of other groups, the share of the
-    group's own samples that is missing, the noise of the mean update, and whether anybody trained it at all."""
-    joined, total, wrong, lacking, trained = _shares(
-        dense(groups, np.int64), dense(identities, np.int64), dense(samples, np.float64), dense(served, np.bool_), tasks
-    )
+    group's own samples that is missing, the noise of the mean update, and whether anybody trained it at all.
+
+    count, tasks: G and K.
+    """
+    arrays = dense(groups, np.int64), dense(identities, np.int64), dense(samples, np.float64), dense(served, np.bool_)
+    joined, total, wrong, lacking, trained = _shares(*arrays, count, tasks)
     noise = joined @ (noise_std**2)[:, :, None]  # (N, K, 1)
-    return wrong, lacking, _per_sample(noise, total), trained
+    return wrong, lacking, _per_sample(noise, total, count), trained
 
 
 @compiled
 def _shares(
-    groups: IntArray, identities: IntArray, samples: FloatArray, served: BoolArray, tasks: int
+    groups: IntArray, identities: IntArray, samples: FloatArray, served: BoolArray, count: int, tasks: int
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, BoolArray]:
     """Who joined, (N, K, U) of 0 and 1, the samples that joined, (N, K), and the answers of `composition` but noise."""
     networks, users = groups.shape
     if not groups.shape == identities.shape == samples.shape == served.shape:
         raise ValueError("groups, identities, samples and served do not fit together; all must be (N, U)")
     joined, total = np.zeros((networks, tasks, users)), np.zeros((networks, tasks))
-    wrong, lacking = np.ones((networks, tasks, tasks)), np.ones((networks, tasks, tasks))
-    trained = np.zeros((networks, tasks, tasks), dtype=np.bool_)
-    both, held = np.empty((tasks, tasks)), np.empty(tasks)
+    wrong, lacking = np.ones((networks, count, tasks)), np.ones((networks, count, tasks))
+    trained = np.zeros((networks, count, tasks), dtype=np.bool_)
+    both, held = np.empty((count, tasks)), np.empty(count)
     for n in range(networks):
         both[:] = 0.0
         held[:] = 0.0
         for i in range(users):
             group, task = groups[n, i], identities[n, i]
-            if not 0 <= group < tasks:
+            if not 0 <= group < count:
                 raise IndexError("a user's group is beyond the last; number them from 0")
             held[group] += samples[n, i]
             if served[n, i] and 0 <= task < tasks:
                 joined[n, task, i] = 1.0
                 total[n, task] += samples[n, i]
                 both[group, task] += samples[n, i]
-        for group in range(tasks):
+        for group in range(count):
             for task in range(tasks):
                 if total[n, task] > 0:
                     trained[n, group, task] = True
@@ -206,10 +215,10 @@ def _shares(
 
 
 @compiled
-def _per_sample(noise: FloatArray, total: FloatArray) -> FloatArray:
+def _per_sample(noise: FloatArray, total: FloatArray, count: int) -> FloatArray:
     """(N, G, K) noise of the mean update, the same for all groups, from its sum (N, K, 1) and the samples (N, K)."""
     networks, tasks = total.shape
-    mean = np.zeros((networks, tasks, tasks))
+    mean = np.zeros((networks, count, tasks))
     for n in range(networks):
         for task in range(tasks):
             if total[n, task] > 0:

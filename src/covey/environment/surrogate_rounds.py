@@ -10,7 +10,7 @@ import numpy as np
 
 from covey.allocation import leakage, noise_levels
 from covey.arrays import BoolArray, FloatArray, IntArray
-from covey.data.dealing import draw_groups, draw_sizes
+from covey.data.dealing import draw_sizes, groups_of_users
 from covey.environment.calibration import Calibration
 from covey.environment.known_tasks import check_tasks_are_known
 from covey.environment.reward import Outcome
@@ -122,13 +122,13 @@ class SurrogateRounds:
                 ]
             ),
             samples=np.stack([draw_sizes(scenario.data, network.users, seed) for seed in seeds]),
-            groups=np.stack([draw_groups(network.users, network.tasks, seed) for seed in seeds]),
+            groups=np.stack([groups_of_users(scenario, seed) for seed in seeds]),
             channels=[build_channel(scenario, seed) for seed in seeds],
             offsets=self._draw(streams, 0, network.users, 0.0, constants.offset_std),
         )
         self._round, self._last = 0, None
         # Streams of users and of models are apart, so that more users do not change the models.
-        self._losses = np.maximum(self._draw(streams, 1, network.tasks, constants.start, constants.start_std), 0.0)
+        self._losses = np.maximum(self._draw(streams, 1, scenario.groups, constants.start, constants.start_std), 0.0)
         self._seen: Observation | None = None
         self._seen = self._look()
         return self._seen

@@ -78,7 +78,7 @@ def kmeans_identities(
         points = _same_distances(local_models)
         means = Clusters(min(tasks, len(points)), n_init=_STARTS, random_state=int(rng.integers(2**31)))
         clusters = means.fit(points).labels_.astype(np.int64)
-    identities: Ints = best_match(count_pairs(clusters, current, tasks))[clusters]
+    identities: Ints = best_match(count_pairs(clusters, current, tasks, tasks))[clusters]
     return identities
 
 

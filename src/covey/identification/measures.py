@@ -11,22 +11,30 @@ Ints = npt.NDArray[np.int64]
 def clustering_accuracy(identities: Ints, groups: Ints) -> float:
     """Fraction of users in the right group under the best naming of the tasks (errata E18).
 
+    The naming is one to one, so that with K tasks and G groups min(K, G) tasks stand for a group; users of the other
+    tasks, and of groups that no task stands for, are not right.
+
     Users whose identity or group is not known (-1) do not count; without any others it is undefined.
     """
     identities, groups = _known(identities, groups)
     if len(groups) == 0:
         return float("nan")
-    size = int(max(identities.max(), groups.max())) + 1
-    counts = count_pairs(identities, groups, size)
-    return float(counts[np.arange(size), best_match(counts)].sum() / len(identities))
+    counts = count_pairs(identities, groups, int(identities.max()) + 1, int(groups.max()) + 1)
+    group = best_match(counts)
+    named = np.flatnonzero(group >= 0)
+    return float(counts[named, group[named]].sum() / len(identities))
 
 
-def matching(identities: Ints, groups: Ints, tasks: int) -> Ints:
-    """The group that each task stands for, (K,), by the naming that puts most users right; -1 if no group is known."""
+def matching(identities: Ints, groups: Ints, tasks: int, count: int | None = None) -> Ints:
+    """The group that each task stands for, (K,), by the one-to-one naming that puts most users right.
+
+    count: number of groups, G, by default as many as `groups` names. min(K, G) tasks get a group; the others get
+    -1, as all do if no group is known.
+    """
     identities, groups = _known(identities, groups)
     if len(groups) == 0:
         return np.full(tasks, -1, dtype=np.int64)
-    return best_match(count_pairs(identities, groups, tasks))
+    return best_match(count_pairs(identities, groups, tasks, int(groups.max()) + 1 if count is None else count))
 
 
 def adjusted_rand_index(identities: Ints, groups: Ints) -> float:
@@ -37,7 +45,7 @@ def adjusted_rand_index(identities: Ints, groups: Ints) -> float:
     identities, groups = _known(identities, groups)
     if len(groups) == 0:
         return float("nan")
-    counts = count_pairs(identities, groups, int(max(identities.max(), groups.max())) + 1)
+    counts = count_pairs(identities, groups, int(identities.max()) + 1, int(groups.max()) + 1)
 
     def pairs(numbers: npt.NDArray[np.int64]) -> float:
         return float((numbers * (numbers - 1) // 2).sum())
@@ -58,20 +66,23 @@ def _known(identities: Ints, groups: Ints) -> tuple[Ints, Ints]:
     return identities[known], groups[known]
 
 
-def count_pairs(rows: Ints, columns: Ints, size: int) -> Ints:
-    """How often each pair of labels occurs, (size, size)."""
+def count_pairs(rows: Ints, columns: Ints, height: int, width: int) -> Ints:
+    """How often each pair of labels occurs, (height, width)."""
     if rows.shape != columns.shape:
         raise ValueError(f"labels of {rows.shape} and {columns.shape} users cannot be compared; give one for each user")
-    if rows.size and not (min(rows.min(), columns.min()) >= 0 and max(rows.max(), columns.max()) < size):
-        raise ValueError(f"labels must be numbers from 0 to {size - 1}")
-    table = np.zeros((size, size), dtype=np.int64)
+    for labels, size in ((rows, height), (columns, width)):
+        if labels.size and not (labels.min() >= 0 and labels.max() < size):
+            raise ValueError(f"labels must be numbers from 0 to {size - 1}")
+    table = np.zeros((height, width), dtype=np.int64)
     np.add.at(table, (rows, columns), 1)
     return table
 
 
 def best_match(counts: Ints) -> Ints:
-    """For each row the column of a one-to-one matching with the largest sum."""
+    """For each row the column of a one-to-one matching with the largest sum; -1 for rows beyond the columns."""
     from scipy.optimize import linear_sum_assignment
 
-    columns: Ints = linear_sum_assignment(counts, maximize=True)[1].astype(np.int64)
-    return columns
+    rows, columns = linear_sum_assignment(counts, maximize=True)
+    found = np.full(len(counts), -1, dtype=np.int64)
+    found[rows] = columns
+    return found

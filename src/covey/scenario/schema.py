@@ -34,6 +34,8 @@ NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 Point = tuple[Finite, Finite]
+#: Keys of the data section that have one entry for each group.
+BY_GROUP = ("mixes", "rotations", "group_sizes")
 
 
 def _one_of(registry: Registry) -> str:
@@ -52,13 +54,16 @@ class Network(Section):
 
     stations: Count = Field(4, description="Number of base stations, B.")
     users: Count = Field(12, description="Number of users (devices), U.")
-    tasks: Count = Field(4, description="Number of tasks (models, user groups), K.")
+    tasks: Count = Field(4, description="Number of tasks (models), K; `data.groups` is the number of user groups.")
     blocks: Count = Field(4, description="Uplink resource blocks, R; every station reuses all of them.")
     area_m: tuple[Positive, Positive] = Field((500.0, 500.0), description="Width and height of the area in metres.")
     min_distance_m: Positive = Field(10.0, description="Smallest user-station distance used by the path loss, metres.")
     tasks_per_station: Count = Field(
         3,
-        description="Tasks each station can run: station b gets b, b+1, ... modulo K. Ignored when task_sets is given.",
+        description=(
+            "Tasks each station can run: station b gets b, b+1, ... modulo K, or, where that would leave tasks out,"
+            " begins at b x K / B. Ignored when task_sets is given."
+        ),
     )
     task_sets: tuple[tuple[int, ...], ...] | None = Field(
         None, description="Tasks of each station, one list per station, e.g. [[0,1],[1,2]]; replaces tasks_per_station."
@@ -76,7 +81,10 @@ class Network(Section):
         if self.task_sets is not None:
             return self.task_sets
         width = min(self.tasks_per_station, self.tasks)
-        return tuple(tuple(sorted((b + j) % self.tasks for j in range(width))) for b in range(self.stations))
+        # Neighbours share tasks; stations that begin side by side reach the last task only if there are enough of them.
+        reached = self.stations + width - 1 >= self.tasks
+        first = [b if reached else b * self.tasks // self.stations for b in range(self.stations)]
+        return tuple(tuple(sorted((start + j) % self.tasks for j in range(width))) for start in first)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -182,6 +190,26 @@ class Data(Section):
     partition: Annotated[str, PartName(PARTITIONS)] = Field(
         "label_mix", description=f"Who holds what, and what makes the groups differ: {_one_of(PARTITIONS)}."
     )
+    groups: Count | None = Field(
+        None,
+        description=(
+            "Number of true groups of users, G, whose data differ. When not given: as many as mixes, rotations or"
+            " group_sizes have entries, else K. With more groups than tasks, groups share models; with fewer, tasks are"
+            " left over."
+        ),
+    )
+    group_sizes: tuple[Count, ...] | None = Field(
+        None,
+        description="Users of each group, one number per group, e.g. [7, 3, 1, 1]; as equal as possible if not given.",
+    )
+    rotations: tuple[Finite, ...] | None = Field(
+        None,
+        description=(
+            "Degrees, counter-clockwise, by which the images of each group are turned in `rotation` and `writer`, one"
+            " per group, e.g. [0, 15, 90]; 0, 90, 180 and 270 when not given. Angles that are no multiple of 90 take"
+            " the nearest pixel, and 0 where there is none."
+        ),
+    )
     samples_min: Count = Field(200, description="Smallest number of training samples of a user.")
     samples_max: Count = Field(600, description="Largest number of training samples of a user.")
     test_samples: Count = Field(100, description="Held-out test samples of each user, of its own mix.")
@@ -211,8 +239,15 @@ class Data(Section):
             return tuple({str(k): v for k, v in m.items()} if isinstance(m, dict) else m for m in value)
         return value
 
+    @property
+    def group_count(self) -> int | None:
+        """Number of groups as far as this section says: `groups`, or the entries of a list by group; else None."""
+        listed = (len(getattr(self, key)) for key in BY_GROUP if getattr(self, key) is not None)
+        return self.groups if self.groups is not None else next(listed, None)
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        self._check_lists()
         if self.samples_max < self.samples_min:
             raise ValueError(
                 f"samples_max ({self.samples_max}) is below samples_min ({self.samples_min}); swap or raise it"
@@ -226,6 +261,22 @@ class Data(Section):
         if self.name == "folder" and self.path is None:
             raise ValueError("data 'folder' needs a path; set data.path to a folder with x.npy and y.npy")
         return self
+
+    def _check_lists(self) -> None:
+        """Whether all lists by group are of the same groups."""
+        given = {key: len(getattr(self, key)) for key in BY_GROUP if getattr(self, key) is not None}
+        for key, entries in given.items():
+            if self.groups is not None and entries != self.groups:
+                raise ValueError(
+                    f"{key} has {entries} entries, but there are {self.groups} groups; give one for each group, or put"
+                    f" it back with data.{key}=default"
+                )
+        if len(set(given.values())) > 1:
+            words = " and ".join(f"{key} {entries}" for key, entries in given.items())
+            raise ValueError(
+                f"the lists by group are of different lengths ({words} entries); give each one entry for each group,"
+                f" or put those that are not needed back, as data.{next(iter(given))}=default"
+            )
 
 
 class Model(Section):
@@ -379,14 +430,28 @@ class Scenario(Section):
     reward: Reward = Field(default_factory=Reward, description="Objective and penalty.")
     compute: Compute = Field(default_factory=Compute, description="Device computing.")
 
+    @property
+    def groups(self) -> int:
+        """Number of true groups of simulated data, G: `data.groups`, or what follows from the other keys."""
+        return self.data.group_count or self.network.tasks
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.data.mixes is not None and len(self.data.mixes) != self.network.tasks:
-            raise ValueError(
-                f"data.mixes has {len(self.data.mixes)} groups for {self.network.tasks} tasks; give one mix per task"
-            )
+        self._check_groups()
         self._check_privacy()
         return self
+
+    def _check_groups(self) -> None:
+        groups, users, sizes = self.groups, self.network.users, self.data.group_sizes
+        if groups > users:
+            raise ValueError(
+                f"there are more groups ({groups}) than users ({users}), but every group has at least one user; lower"
+                " data.groups (or what has an entry for each group), or raise network.users"
+            )
+        if sizes is not None and sum(sizes) != users:
+            raise ValueError(
+                f"data.group_sizes adds up to {sum(sizes)} users, but network.users is {users}; make them equal"
+            )
 
     def _check_privacy(self) -> None:
         budget, users = self.privacy.budget_epsilon, self.network.users

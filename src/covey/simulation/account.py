@@ -107,7 +107,7 @@ def _learning(world: World, turn: Turn, new: NewModels, users: UserRecord) -> di
     """How well models and groups are doing, in all, by task and by true group."""
     identities, groups, loss, accuracy = turn.identification.identities, turn.groups, users.loss, users.accuracy
     by_task = [identities == k for k in range(world.tasks)]
-    by_group = [groups == g for g in range(world.tasks)]
+    by_group = [groups == g for g in range(world.scenario.groups)]
     return {
         "loss": _weighted(loss, world.samples),
         "test_loss": _weighted(users.test_loss, world.test_samples),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from covey.data.over_time import DataOverTime
 from covey.errors import ScenarioError
 from covey.federated import Aggregation, LocalTraining, Members
@@ -22,11 +20,10 @@ def check_members(scenario: Scenario, members: Members) -> None:
         raise ScenarioError(
             f"the data has {users} users but the scenario {scenario.network.users}; set network.users = {users}"
         )
-    groups = len(np.unique(members.groups))
-    if members.groups.max() >= scenario.network.tasks:
+    if members.groups.max() >= scenario.groups:
         raise ScenarioError(
-            f"the data has {groups} groups numbered up to {members.groups.max()} but the scenario only"
-            f" {scenario.network.tasks} tasks; set network.tasks = {members.groups.max() + 1}"
+            f"the data has groups numbered up to {members.groups.max()}, but the scenario {scenario.groups}; set"
+            f" data.groups = {members.groups.max() + 1}, and leave out data.mixes and other lists by group"
         )
 
 

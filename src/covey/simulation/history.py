@@ -75,7 +75,7 @@ class History:
         return len(self.records) >= self.rounds
 
     def column(self, name: str) -> NDArray[Any]:
-        """One number of every round, (T,), or (T, K) for lists by task or group; see docs/metrics.md."""
+        """One number of every round, (T,), or (T, K) for lists by task and (T, G) by group; see docs/metrics.md."""
         return np.array([getattr(record, name) for record in self.records])
 
     def user_column(self, name: str) -> NDArray[Any]:
@@ -122,8 +122,33 @@ class History:
         counts["unexpected"] = int(self.column("unexpected_uploads").sum())
         return {reason: number for reason, number in counts.items() if number}
 
+    def matched(self, record: RoundRecord) -> NDArray[np.int64]:
+        """(K,) the group that each task stands for in a round, -1 for tasks without one; see `matching`."""
+        return matching(record.users.identity, self.groups, self.scenario.network.tasks, self.scenario.groups)
+
+    def shared_models(self) -> dict[int, list[int]]:
+        """Tasks on which two or more groups sit in the last round, and these groups.
+
+        A group sits on a task that more than half of its users have; only users whose task and group are known count.
+        """
+        if not self.records:
+            return {}
+        last, found = self.records[-1].users, dict[int, list[int]]()
+        known = (last.identity >= 0) & (last.group >= 0)
+        for group in np.unique(last.group[known]).tolist():
+            users = np.bincount(last.identity[known & (last.group == group)])
+            if 2 * users.max() > users.sum():
+                found.setdefault(int(users.argmax()), []).append(group)
+        return {task: groups for task, groups in sorted(found.items()) if len(groups) > 1}
+
+    def unused_tasks(self) -> list[int]:
+        """Tasks without users in the last round; empty where the task of a user is not known, which may be one."""
+        if not self.records or (self.records[-1].users.identity < 0).any():
+            return []
+        return [task for task, users in enumerate(self.records[-1].task_users) if users == 0]
+
     def summary(self) -> dict[str, Any]:
-        """The run in one dictionary, ready for JSON: totals, tasks, users, privacy."""
+        """The run in one dictionary, ready for JSON: totals, groups, tasks, users, privacy."""
         last = self.records[-1] if self.records else None
         result: dict[str, Any] = {
             "scenario": self.scenario.name,
@@ -142,6 +167,7 @@ class History:
             for name in ("loss", "test_loss", "accuracy", "clustering_accuracy", "adjusted_rand_index", "objective")
         }
         result["totals"] = self._totals()
+        result["groups"] = self._groups(last)
         result["tasks"] = self._tasks(last)
         result["users"] = self._users(last)
         result["privacy"] = self._privacy()
@@ -158,8 +184,19 @@ class History:
         totals["rounds_with_violations"] = int((self.column("violators") > 0).sum())
         return totals
 
+    def _groups(self, last: RoundRecord) -> dict[str, Any]:
+        """Models and true groups side by side; what is not known is None or empty."""
+        told, unused = bool((last.users.identity >= 0).all()), self.unused_tasks()
+        return {
+            "groups": self.scenario.groups if (last.users.group >= 0).any() else None,
+            "tasks": self.scenario.network.tasks,
+            "tasks_used": self.scenario.network.tasks - len(unused) if told else None,
+            "unused_tasks": unused,
+            "shared_models": {str(task): groups for task, groups in self.shared_models().items()},
+        }
+
     def _tasks(self, last: RoundRecord) -> list[dict[str, Any]]:
-        group_of_task = matching(last.users.identity, self.groups, self.scenario.network.tasks)
+        group_of_task = self.matched(last)
         return [
             {
                 "task": task,
@@ -176,7 +213,7 @@ class History:
         ]
 
     def _users(self, last: RoundRecord) -> list[dict[str, Any]]:
-        group_of_task = matching(last.users.identity, self.groups, self.scenario.network.tasks)
+        group_of_task = self.matched(last)
         epsilons = self.ledger.epsilon()
         energy_j = self.user_column("energy_j").sum(axis=0)
         return [

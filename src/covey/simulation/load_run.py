@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
-from covey.data.dealing import draw_groups, draw_sizes
+from covey.data.dealing import draw_sizes, groups_of_users
 from covey.errors import ResumeError
 from covey.privacy import Ledger
 from covey.radio import place
@@ -41,7 +41,7 @@ def read_history(folder: Path) -> History:
         policy=header["policy"],
         rounds=header["rounds"],
         samples=samples,
-        groups=members.get("groups", draw_groups(network.users, network.tasks, seed)),
+        groups=members.get("groups", groups_of_users(scenario, seed)),
         stations_m=place(network, seed)[0],
         clip=clipping_norms(scenario, samples),
         start=_start(folder),

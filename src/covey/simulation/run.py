@@ -242,7 +242,7 @@ class Simulation:
         world = self.world
         world.fleet.publish(self.state.models, self.state.movements)
         found = world.fleet.evaluate(self.state.identities)
-        groups = range(world.tasks) if np.any(world.groups >= 0) else ()
+        groups = range(world.scenario.groups) if np.any(world.groups >= 0) else ()
         members = [world.groups == group for group in groups]
         return {
             "loss": _mean(found.train_loss_sum, world.samples),
@@ -254,7 +254,7 @@ class Simulation:
 
 def user_data(scenario: Scenario, seed: int) -> UserData:
     """The data of all users of a run with this seed."""
-    dataset = load_dataset(scenario.data, tasks=scenario.network.tasks, seed=seed)
+    dataset = load_dataset(scenario.data, groups=scenario.groups, seed=seed)
     return partition(dataset, scenario, seed)
 
 

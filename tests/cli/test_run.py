@@ -64,6 +64,28 @@ def test_a_run_can_be_extended(covey: Covey, finished: Path, tmp_path: Path) -> 
     assert (tmp_path / "a" / "rounds.csv").read_bytes() == (finished / "rounds.csv").read_bytes()
 
 
+@pytest.mark.parametrize(("tasks", "used"), [(2, 2), (8, None)])
+def test_more_and_fewer_models_than_groups(covey: Covey, tasks: int, used: int | None, tmp_path: Path) -> None:
+    start = ("run", "quick", "--set", f"network.tasks={tasks}", "--out", "a")
+    result = covey(*start, "--rounds", "2", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert "nan" not in result.stdout.lower()
+    whole = covey(*start[:-1], "b", "--rounds", "4", "-q", cwd=tmp_path)
+    assert whole.returncode == 0
+    assert covey("run", "--resume", "--rounds", "4", "--out", "a", "-q", cwd=tmp_path).returncode == 0
+    for name in ("rounds.csv", "users.csv", "models.safetensors"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes(), name
+    for name in ("report.html", "map.png", "curves.png", "blocks.png"):
+        assert (tmp_path / "a" / name).stat().st_size > 500
+    groups = json.loads((tmp_path / "a" / "summary.json").read_text())["groups"]
+    assert (groups["groups"], groups["tasks"]) == (4, tasks)
+    assert groups["tasks_used"] == tasks - len(groups["unused_tasks"])
+    assert used is None or groups["tasks_used"] == used
+    rounds = (tmp_path / "a" / "rounds.csv").read_text().splitlines()[0].split(",")
+    assert [name for name in rounds if name.startswith("group_loss_")] == [f"group_loss_{g}" for g in range(4)]
+    assert len([name for name in rounds if name.startswith("task_loss_")]) == tasks
+
+
 def test_json_is_the_only_thing_on_stdout_and_quiet_says_nothing(covey: Covey, tmp_path: Path) -> None:
     result = covey("run", "quick", "--rounds", "1", "--json", "--out", "a", cwd=tmp_path)
     assert json.loads(result.stdout)["rounds"] == 1
@@ -91,6 +113,14 @@ def test_help_explains_itself(covey: Covey, tmp_path: Path) -> None:
         (["run", "quick", "--set", "privacy.v_max=-3"], 2, "greater than 0"),
         (["run", "quick", "--set", "network.task_sets=[[0],[0],[0],[0]]"], 2, "no station can run task 1"),
         (["run", "quick", "--set", "network.tasks=13"], 2, "more tasks (13) than users (12)"),
+        (
+            ["run", "quick", "--set", "network.tasks=2", "--set", "clustering.rule=oracle"],
+            2,
+            "raise network.tasks to 4",
+        ),
+        (["run", "quick", "--set", "data.groups=3"], 2, "mixes has 4 entries, but there are 3 groups"),
+        (["run", "quick", "--set", "data.group_sizes=[7,3,1,2]"], 2, "adds up to 13 users"),
+        (["run", "quick", "--set", "data.rotations=[0,9,18,27]"], 3, "does not turn images"),
         (["run", "quick", "--set", "privacy.n_min=1e6"], 2, "infeasible"),
         (["run", "quick", "--policy", "best"], 6, "local_search"),
         (["run", "quick", "--seed", "-1"], 2, "seed"),

@@ -18,7 +18,7 @@ def test_default_mixes_of_ten_classes_and_four_groups_are_the_papers() -> None:
 @given(st.integers(2, 64), st.integers(1, 40))
 def test_default_mixes_name_existing_classes_and_differ_between_groups(classes: int, groups: int) -> None:
     if groups > classes * (classes - 1):
-        with pytest.raises(DataError, match="lower data.groups"):
+        with pytest.raises(DataError, match=r"lower data\.groups"):
             default_mixes(classes, groups)
         return
     mixes = default_mixes(classes, groups)

@@ -274,15 +274,15 @@ def by_hand(images: Any, degrees: float) -> Any:
             x, y = column - middle, middle - row
             old_x, old_y = np.cos(angle) * x + np.sin(angle) * y, -np.sin(angle) * x + np.cos(angle) * y
             at = int(np.floor(middle - old_y + 0.5 + 1e-9)), int(np.floor(middle + old_x + 0.5 + 1e-9))
-            if 0 <= min(at) and max(at) < side:
+            if min(at) >= 0 and max(at) < side:
                 found[:, :, row, column] = images[:, :, at[0], at[1]]
     return found
 
 
 def test_rotations_need_a_partition_that_turns(dataset_of, scenario_of) -> None:
-    with pytest.raises(DataError, match="'label_mix' does not turn images; set data.partition = 'rotation'"):
+    with pytest.raises(DataError, match=r"'label_mix' does not turn images; set data\.partition = 'rotation'"):
         partition(dataset_of(), scenario_of(rotations=[0, 45], **SMALL), seed=0)
-    with pytest.raises(DataError, match="give an angle for each in data.rotations"):
+    with pytest.raises(DataError, match=r"give an angle for each in data\.rotations"):
         partition(dataset_of(), scenario_of(tasks=5, partition="rotation", **SMALL), seed=0)
     flat = scenario_of(tasks=2, partition="rotation", rotations=[0, 360], **SMALL)
     assert partition(dataset_of(shape=(16,)), flat, seed=0).shape == (16,), "nothing is turned"

@@ -76,10 +76,26 @@ def between(loss: float, knots: tuple[float, ...], values: tuple[float, ...]) ->
 
 
 def test_composition_equals_a_loop_over_users(arrays: dict[str, np.ndarray]) -> None:
-    found = composition(**arrays, tasks=TASKS)
+    found = composition(**arrays, count=TASKS, tasks=TASKS)
     for index in np.ndindex(NETWORKS, TASKS, TASKS):
         expected = by_loops(*index, arrays)
         assert [float(part[index]) for part in found] == pytest.approx([*map(float, expected)], rel=1e-12), index
+
+
+@pytest.mark.parametrize(("count", "tasks"), [(TASKS, TASKS + 2), (TASKS + 2, TASKS)])
+def test_groups_without_users_and_tasks_without_training_change_nothing_else(
+    count: int, tasks: int, arrays: dict[str, np.ndarray], constants: Constants
+) -> None:
+    square, found = composition(**arrays, count=TASKS, tasks=TASKS), composition(**arrays, count=count, tasks=tasks)
+    for small, large in zip(square, found, strict=True):
+        assert large.shape == (NETWORKS, count, tasks)
+        np.testing.assert_array_equal(large[:, :TASKS, :TASKS], small)
+    before = np.random.default_rng(6).uniform(0.2, 3.0, (NETWORKS, count, tasks))
+    after = learn(constants, before, **arrays)
+    np.testing.assert_array_equal(after[:, :, TASKS:], before[:, :, TASKS:])
+    np.testing.assert_array_equal(
+        after[:, :TASKS, :TASKS], learn(constants, before[:, :TASKS, :TASKS].copy(), **arrays)
+    )
 
 
 def test_learning_equals_a_loop_over_groups_and_tasks(arrays: dict[str, np.ndarray], constants: Constants) -> None:
@@ -173,7 +189,7 @@ def test_composition_equals_matrix_products_bit_by_bit(arrays: dict[str, np.ndar
             np.broadcast_to(np.where(total > 0, noise / total**2, 0.0)[:, None], both.shape),
             np.broadcast_to(total[:, None] > 0, both.shape),
         )
-    for found, right in zip(composition(**arrays, tasks=TASKS), expected, strict=True):
+    for found, right in zip(composition(**arrays, count=TASKS, tasks=TASKS), expected, strict=True):
         np.testing.assert_array_equal(found, right)
 
 
@@ -199,7 +215,7 @@ def test_arrays_that_do_not_fit_are_refused(arrays: dict[str, np.ndarray]) -> No
     with pytest.raises(ValueError, match="do not fit together"):
         own_losses(losses[1:], groups, tasks)
     with pytest.raises(ValueError, match="do not fit together"):
-        composition(**arrays | {"served": arrays["served"][:, 1:]}, tasks=TASKS)
+        composition(**arrays | {"served": arrays["served"][:, 1:]}, count=TASKS, tasks=TASKS)
     for wrong in (-1, TASKS):
         beyond = np.full_like(groups, wrong)
         with pytest.raises(IndexError, match="beyond the last"):
@@ -207,4 +223,4 @@ def test_arrays_that_do_not_fit_are_refused(arrays: dict[str, np.ndarray]) -> No
         with pytest.raises(IndexError, match="beyond the last"):
             own_losses(losses, groups, beyond)
         with pytest.raises(IndexError, match="beyond the last"):
-            composition(**arrays | {"groups": beyond}, tasks=TASKS)
+            composition(**arrays | {"groups": beyond}, count=TASKS, tasks=TASKS)

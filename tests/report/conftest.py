@@ -23,11 +23,13 @@ def history_of(
     blocks: int = 4,
     seed: int = 0,
     *,
+    groups: int | None = None,
     played: int | None = None,
     policy: str = "greedy",
     scenario: dict[str, Any] | None = None,
 ) -> History:
-    """A history with `played` of `rounds` rounds; `scenario` updates whole sections of it."""
+    """A history with `played` of `rounds` rounds; `scenario` updates sections; as many groups as tasks by default."""
+    kinds = groups or tasks
     rng = np.random.default_rng(seed)
     side = 500.0 * max(1.0, np.sqrt(stations / 4))
     table: dict[str, Any] = {
@@ -38,45 +40,46 @@ def history_of(
             "tasks_per_station": max(3, tasks - stations + 1),
         },
         "privacy": {"noise": "replay"},
+        **({} if groups is None else {"data": {"groups": groups}}),
     }  # fmt: skip
     for key, value in (scenario or {}).items():
         table[key] = {**table.get(key, {}), **value} if isinstance(value, dict) else value
     made = scenario_from_dict(table)
     samples = rng.integers(200, 601, users)
-    groups = rng.permutation(np.arange(users) % tasks)
+    group = rng.permutation(np.arange(users) % kinds)
     clip = made.training.clip * samples.mean() / samples
     area = np.array(made.network.area_m)
     stations_m = rng.uniform(0.1, 0.9, (stations, 2)) * area
     positions = rng.uniform(0.02, 0.98, (users, 2)) * area
     ledger = Ledger(users, delta=made.privacy.delta, adjacency=made.privacy.adjacency)
-    slot_of_group = rng.permutation(tasks)
-    start_loss = 2.3 + 0.1 * rng.standard_normal(tasks)
+    task_of_group = rng.permutation(max(tasks, kinds)) % tasks
+    start_loss = 2.3 + 0.1 * rng.standard_normal(kinds)
     history = History(
         scenario=made,
         seed=seed,
         policy=policy,
         rounds=rounds,
         samples=samples,
-        groups=groups,
+        groups=group,
         stations_m=stations_m,
         clip=clip,
         start={
             "loss": float(start_loss.mean()),
             "accuracy": 0.1,
             "group_loss": start_loss.tolist(),
-            "group_accuracy": [0.1] * tasks,
+            "group_accuracy": [0.1] * kinds,
         },
         models=np.zeros((tasks, 3), dtype=np.float32),
         ledger=ledger,
         upload_bits=2.0e4,
         served_rounds=np.zeros(users, dtype=np.int64),
     )
-    speed = rng.uniform(0.05, 0.25, tasks)
+    speed = rng.uniform(0.05, 0.25, kinds)
     for number in range(1, (rounds if played is None else played) + 1):
         positions = np.clip(positions + rng.normal(0, 0.01, positions.shape) * area, 0, area)
         right = rng.random(users) < 1 - 0.75 * np.exp(-number / 5)
-        identity = np.where(right, slot_of_group[groups], rng.integers(0, tasks, users))
-        record = _round(history, rng, number, positions, identity, start_loss[groups] * np.exp(-speed[groups] * number))
+        identity = np.where(right, task_of_group[group], rng.integers(0, tasks, users))
+        record = _round(history, rng, number, positions, identity, start_loss[group] * np.exp(-speed[group] * number))
         history.records.append(record)
         history.served_rounds += record.users.station >= 0
     return history
@@ -163,8 +166,8 @@ def _round(
         task_served=[int(((identity == k) & served).sum()) for k in tasks],
         task_loss=[mean(loss, identity == k) for k in tasks],
         task_accuracy=[mean(accuracy, identity == k) for k in tasks],
-        group_loss=[mean(loss, history.groups == g) for g in tasks],
-        group_accuracy=[mean(accuracy, history.groups == g) for g in tasks],
+        group_loss=[mean(loss, history.groups == g) for g in range(made.groups)],
+        group_accuracy=[mean(accuracy, history.groups == g) for g in range(made.groups)],
         users=UserRecord(
             group=history.groups.copy(),
             x_m=positions[:, 0].copy(),

@@ -26,7 +26,7 @@ def _documented(heading: str) -> list[str]:
 
 
 def _keys(value: Any, name: str = "") -> Iterator[str]:
-    if isinstance(value, dict):
+    if isinstance(value, dict) and all(not key.isdigit() for key in value) and value:
         for key, item in value.items():
             yield from _keys(item, f"{name}.{key}" if name else key)
     elif isinstance(value, list) and value and isinstance(value[0], dict):

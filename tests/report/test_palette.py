@@ -13,9 +13,9 @@ from covey.report.palette import (
     drawing_style,
     group_colours,
     group_markers,
-    group_of_task,
     ink_on,
     readable,
+    slot_of_task,
     task_colours,
 )
 from covey.simulation import History
@@ -56,7 +56,7 @@ def test_no_type_is_below_eight_points() -> None:
 
 
 def test_a_task_has_the_colour_of_its_matched_group(history: History) -> None:
-    groups = group_of_task(history)
+    groups = slot_of_task(history)
     assert sorted(groups) == list(range(4))
     assert task_colours(history) == [group_colours(4)[group] for group in groups]
     last = history.records[-1].users.identity
@@ -65,7 +65,7 @@ def test_a_task_has_the_colour_of_its_matched_group(history: History) -> None:
 
 
 def test_matching_before_the_first_round(make_history: Callable[..., History]) -> None:
-    assert group_of_task(make_history(played=0)).tolist() == [0, 1, 2, 3]
+    assert slot_of_task(make_history(played=0)).tolist() == [0, 1, 2, 3]
 
 
 def test_drawing_leaves_global_settings_alone() -> None:

@@ -15,7 +15,6 @@ from torch.nn import functional
 from covey.data import UserData
 from covey.errors import ScenarioError
 from covey.federated import build_model, clipped_gradient_sum, evaluate, load_flat
-from covey.identification import matching
 from covey.scenario import Scenario
 from covey.seeding import generator
 from covey.simulation import Simulation
@@ -92,7 +91,7 @@ class _Users:
 
 
 def measure_bound(simulation: Simulation, models: list[Weights], advance: Callable[[], None]) -> RunBound:
-    """The bounds of all tasks, each judged on the group that it stands for at the end.
+    """The bounds of all tasks that stand for a group at the end, each judged on this group.
 
     models: (K, D) before the first round and after every round; `advance` is called after every task and round.
     """
@@ -100,7 +99,7 @@ def measure_bound(simulation: Simulation, models: list[Weights], advance: Callab
     if data is None:
         raise ScenarioError("the data of this run are on devices; bounds are measured on simulated runs")
     users = _Users(build_model(world.scenario.model, data.shape, len(data.classes)), data)
-    groups = matching(records[-1].users.identity, world.groups, world.tasks)
+    groups = simulation.history.matched(records[-1])
     found = []
     for task, group in enumerate(groups.tolist()):
         members = np.flatnonzero(world.groups == group).tolist()

@@ -12,7 +12,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from covey.report.palette import FAINT, MUTED, drawing_style, group_of_task, groups_known, ink_on, sign, task_colours
+from covey.report.palette import FAINT, MUTED, drawing_style, group_words, groups_known, ink_on, sign, task_colours
 from covey.report.words import quantity
 from covey.simulation import History
 from covey.simulation.record import UserRecord
@@ -161,14 +161,13 @@ def _write(axes: Axes, x: int, y: int, text: str, background: str) -> None:
 
 
 def _legend(history: History, colours: list[str]) -> list[Patch]:
-    groups = group_of_task(history)
-    known = groups_known(history)
+    groups, known = group_words(history), groups_known(history)
     handles = [
         Patch(
             facecolor=colours[task],
             edgecolor="black",
             linewidth=0.4,
-            label=f"task {task} (group {groups[task]})" if known else f"task {task}",
+            label=f"task {task} ({groups[task]})" if known else f"task {task}",
         )
         for task in range(min(len(groups), _LEGEND_TASKS))
     ]

@@ -19,9 +19,11 @@ from covey.report.palette import (
     drawing_style,
     group_colours,
     group_markers,
-    group_of_task,
+    group_words,
     groups_known,
     sign,
+    slot_count,
+    slot_of_task,
 )
 from covey.report.words import count
 from covey.simulation import History
@@ -125,7 +127,7 @@ def _cut(polygon: Array, direction: Array, limit: float) -> Array:
 
 def _wrong(history: History, users: UserRecord) -> NDArray[np.bool_]:
     """(U,) whose identity does not belong to their group, under the matching of that round."""
-    groups = np.asarray(matching(users.identity, history.groups, history.scenario.network.tasks))
+    groups = matching(users.identity, history.groups, history.scenario.network.tasks, history.scenario.groups)
     known = (users.identity >= 0) & (history.groups >= 0)
     return np.asarray(known & (groups[users.identity] != history.groups))
 
@@ -155,8 +157,8 @@ def _draw_users(
     amount = len(users.x_m)
     area = float(np.clip(90.0 * (12.0 / amount) ** 0.48, 9.0, 110.0))
     radius = np.sqrt(area) / 2.0
-    groups = group_of_task(history)
-    colours, markers = group_colours(len(groups)), group_markers(len(groups))
+    slots, looks = slot_of_task(history), slot_count(history)
+    colours, markers = group_colours(looks), group_markers(looks)
     at = np.column_stack([users.x_m, users.y_m])
     served = users.station >= 0
     links = np.flatnonzero(served)
@@ -164,14 +166,14 @@ def _draw_users(
     axes.add_collection(
         LineCollection(
             list(ends),
-            colors=[colours[groups[task]] if task >= 0 else MUTED for task in users.identity[links]],
+            colors=[colours[slots[task]] if task >= 0 else MUTED for task in users.identity[links]],
             linewidths=1.4 if amount <= LABELLED_USERS else 0.7,
             alpha=0.9 if amount <= 300 else 0.6,
             zorder=1,
         ),
         autolim=False,
     )
-    shown = [(task, colours[group], markers[group]) for task, group in enumerate(groups)]
+    shown = [(task, colours[slot], markers[slot]) for task, slot in enumerate(slots)]
     # Where uploads of real devices are masked, nobody knows their tasks.
     for task, colour, marker in [*shown, (-1, MUTED, "o")]:
         for mask, filled in (((users.identity == task) & ~served, False), ((users.identity == task) & served, True)):
@@ -208,7 +210,7 @@ def _draw_users(
         text = f"b{users.block[user]}"
         width, height = text_size(text, _LABEL_PT)
         spot = placer.place(*_beside_link(start, end, (width + 3.0, height + 3.0))) / points
-        colour = colours[groups[users.identity[user]]] if users.identity[user] >= 0 else MUTED
+        colour = colours[slots[users.identity[user]]] if users.identity[user] >= 0 else MUTED
         axes.text(
             spot[0], spot[1], text, fontsize=_LABEL_PT, ha="center", va="center", zorder=7,
             bbox={"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": colour, "linewidth": 0.8},
@@ -261,15 +263,15 @@ def _legend(history: History) -> list[Line2D]:
             markeredgewidth=width, label=label,
         )  # fmt: skip
 
-    groups = group_of_task(history)
-    colours, markers = group_colours(len(groups)), group_markers(len(groups))
-    known = groups_known(history)
+    slots, looks = slot_of_task(history), slot_count(history)
+    colours, markers = group_colours(looks), group_markers(looks)
+    known, words = groups_known(history), group_words(history)
     handles = [
-        mark(f"task {task}{f', matched to group {group}' if known else ''}", markers[group], colours[group], "black")
-        for task, group in list(enumerate(groups))[:LEGEND_TASKS]
+        mark(f"task {task}, {words[task]}" if known else f"task {task}", markers[slot], colours[slot], "black")
+        for task, slot in list(enumerate(slots))[:LEGEND_TASKS]
     ]
-    if len(groups) > LEGEND_TASKS:
-        handles.append(Line2D([], [], linestyle="none", label=f"and {len(groups) - LEGEND_TASKS} more tasks"))
+    if len(slots) > LEGEND_TASKS:
+        handles.append(Line2D([], [], linestyle="none", label=f"and {len(slots) - LEGEND_TASKS} more tasks"))
     few = len(history.samples) <= LABELLED_USERS
     named = len(history.stations_m) <= LABELLED_STATIONS and not few
     station = "station; S1: 0, 2 runs tasks 0 and 2" if named else "station"

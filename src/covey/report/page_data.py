@@ -14,7 +14,7 @@ whether epsilon is infinite. Numbers are rounded to what can be seen.
 | `rounds`, `planned` | rounds played and asked for |
 | `site` | what does not change, see below |
 | `start` | `loss`, `accuracy`, and lists by group `group_loss`, `group_accuracy`, before the first round |
-| `series` | columns of rounds.csv by name: a list over rounds; `task_...` and `group_...`: K such lists |
+| `series` | columns of rounds.csv by name: a list over rounds; `task_...`: K such lists, `group_...`: G |
 | `frames` | one dictionary per round, see below; of long runs with many users only every n-th and the last |
 
 `site_data(history)`:
@@ -25,11 +25,12 @@ whether epsilon is infinite. Numbers are rounded to what can be seen.
 | `stations_m` | B pairs [x, y] |
 | `station_tasks` | B lists of the tasks that a station can run |
 | `cells_m` | B polygons of pairs [x, y]: where each station is the nearest |
-| `users`, `tasks`, `blocks` | numbers of users, tasks (and groups), and blocks of a station |
+| `users`, `tasks`, `blocks` | numbers of users U, tasks K, and blocks of a station |
+| `group_count` | number of true groups, G |
 | `groups` | (U) true group of every user, -1 where nobody knows it |
 | `samples` | (U) training samples of every user |
-| `matched` | (K) group of every task in the last round; the group's colour is the task's |
-| `colours` | `light` and `dark`: K colours by group for a light and a dark page |
+| `matched` | (K) group of every task in the last round, whose colour is the task's; G and above: no group |
+| `colours` | `light` and `dark`: max(K, G) colours by group for a light and a dark page |
 | `kinds` | kinds of violations, in the order of the bits of `flags`: [column, short name, words] |
 | `privacy` | `delta`, `method` ("exact" or "zcdp"), `budget` ((U) epsilons, or null), `unlimited` |
 
@@ -40,7 +41,7 @@ whether epsilon is infinite. Numbers are rounded to what can be seen.
 | `round` | number of the round, from 1 |
 | `x_dm`, `y_dm` | (U) positions in decimetres; absent when nobody moved since the frame before |
 | `identity` | (U) announced task, -1 where nobody knows it, as under the masks of real devices |
-| `matched` | (K) group of every task in this round, -1 if not known: u is right when matched[identity[u]] = groups[u] |
+| `matched` | (K) group of every task in this round, -1 if none: u is right when matched[identity[u]] = groups[u] |
 | `served` | users that are served, and of each of them `station`, `block` and `rate_bps` |
 | `violators` | users that broke a rule, and of each of them `flags` (bits, see docs/metrics.md) |
 | `epsilon` | (U) spent so far; absent when epsilon is infinite |
@@ -53,11 +54,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.identification import matching
 from covey.privacy.accounting import Method
 from covey.report.curves import epsilons
 from covey.report.map import cells
-from covey.report.palette import group_colours, group_of_task, readable
+from covey.report.palette import group_colours, readable, slot_count, slot_of_task
 from covey.report.words import VIOLATION_NAMES, VIOLATION_WORDS
 from covey.simulation import History
 from covey.simulation.record import RoundRecord
@@ -96,7 +96,7 @@ def site_data(history: History) -> dict[str, Any]:
     """What all rounds share: the area, stations, users, colours and budgets."""
     network, privacy = history.scenario.network, history.scenario.privacy
     width_m, height_m = network.area_m
-    colours = group_colours(network.tasks)
+    colours = group_colours(slot_count(history))
     budget = history.ledger.budget_epsilon
     users = len(history.samples)
     return {
@@ -106,10 +106,11 @@ def site_data(history: History) -> dict[str, Any]:
         "cells_m": [np.round(cell, 1).tolist() for cell in cells(history.stations_m, width_m, height_m)],
         "users": users,
         "tasks": network.tasks,
+        "group_count": history.scenario.groups,
         "blocks": network.blocks,
         "groups": history.groups.tolist(),
         "samples": history.samples.tolist(),
-        "matched": group_of_task(history).tolist(),
+        "matched": slot_of_task(history).tolist(),
         "colours": {page: [readable(colour, behind) for colour in colours] for page, behind in PAGES.items()},
         "kinds": [[name, VIOLATION_NAMES[name], words] for name, words in VIOLATION_WORDS.items()],
         "privacy": {
@@ -122,7 +123,7 @@ def site_data(history: History) -> dict[str, Any]:
 
 
 def series_data(history: History) -> dict[str, list[Any]]:
-    """Columns of rounds.csv by name: (T) numbers, or (K, T) for columns by task or group."""
+    """Columns of rounds.csv by name: (T) numbers, or (K, T) and (G, T) for columns by task and by group."""
     names = history.records[0].scalars() if history.records else {}
     return {name: rounded(history.column(name).T.tolist()) for name in names}
 
@@ -145,7 +146,7 @@ def frame_data(
         frame["x_dm"], frame["y_dm"] = places
     frame |= {
         "identity": users.identity.tolist(),
-        "matched": np.asarray(matching(users.identity, history.groups, history.scenario.network.tasks)).tolist(),
+        "matched": history.matched(record).tolist(),
         "served": served.tolist(),
         "station": users.station[served].tolist(),
         "block": users.block[served].tolist(),

@@ -15,7 +15,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from covey.identification import matching
 from covey.simulation import History
 
 #: Okabe and Ito's eight colours that stay apart under colour blindness, light ones last.
@@ -110,13 +109,29 @@ def _luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def group_of_task(history: History) -> NDArray[np.int64]:
-    """(K,) the group each task is matched with in the last round; its own number before any round, or if unknown."""
+def slot_of_task(history: History) -> NDArray[np.int64]:
+    """(K,) which of `slot_count` colours and markers each task has: those of the group that it is matched with in the
+    last round, one of its own for a task without a group; its own number before any round, or if groups are unknown."""
     tasks = history.scenario.network.tasks
-    if not history.records:
+    if not history.records or not groups_known(history):
         return np.arange(tasks)
-    found = np.asarray(matching(history.records[-1].users.identity, history.groups, tasks))
-    return np.where(found < 0, np.arange(tasks), found)
+    found = history.matched(history.records[-1])
+    spare = np.flatnonzero(found < 0)
+    found[spare] = history.scenario.groups + np.arange(len(spare))
+    return found
+
+
+def slot_count(history: History) -> int:
+    """How many colours and markers a run needs: one for each group, or for each task where there are more of them."""
+    return max(history.scenario.network.tasks, history.scenario.groups)
+
+
+def group_words(history: History) -> list[str]:
+    """(K,) what is said of each task's group in the last round, as "group 2" or "no group"; empty if unknown."""
+    if not groups_known(history):
+        return [""] * history.scenario.network.tasks
+    groups = history.scenario.groups
+    return [f"group {slot}" if slot < groups else "no group" for slot in slot_of_task(history).tolist()]
 
 
 def groups_known(history: History) -> bool:
@@ -126,9 +141,9 @@ def groups_known(history: History) -> bool:
 
 
 def task_colours(history: History) -> list[str]:
-    """One colour per task: that of its matched group."""
-    colours = group_colours(history.scenario.network.tasks)
-    return [colours[group] for group in group_of_task(history)]
+    """One colour per task: that of its matched group, or one of its own."""
+    colours = group_colours(slot_count(history))
+    return [colours[slot] for slot in slot_of_task(history)]
 
 
 def sign(figure: Figure, history: History) -> None:

@@ -90,7 +90,8 @@ def on_identities(history: History, summary: Summary) -> list[str]:
     """How many users found their group."""
     users, final = summary["users"], summary["final"]
     if (rule := rule_of(history.scenario)) is not None and rule.given:
-        return ["Every user was told its true group, so all identities are right by definition."]
+        told = ["Every user was told its true group, so all identities are right by definition."]
+        return told + _sharing(history, summary)
     if all(user["identity_right"] is None for user in users):
         return ["The true groups or the tasks of the users are not known here, so how well they were grouped is not."]
     wrong = [user["user"] for user in users if user["identity_right"] is False]
@@ -103,13 +104,30 @@ def on_identities(history: History, summary: Summary) -> list[str]:
         named = listed([str(user) for user in wrong[:_NAMED]])
         more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
         sentences.append(f"Wrong: {'user' if len(wrong) == 1 else 'users'} {named}{more}.")
-    empty = [str(task["task"]) for task in summary["tasks"] if task["users"] == 0]
-    if empty:
-        sentences.append(
-            f"No user ended with {'task' if len(empty) == 1 else 'tasks'} {listed(empty)}: at least two groups share"
-            " a model."
-        )
+    sentences += _sharing(history, summary)
     sentences.append("Identities of the first round are random, with at least one user per task.")
+    return sentences
+
+
+def _sharing(history: History, summary: Summary) -> list[str]:
+    """Which groups share a model, and which tasks nobody uses."""
+    tasks, groups = history.scenario.network.tasks, history.scenario.groups
+    sentences, found = [], summary["groups"]
+    if groups > tasks:
+        sizes = np.sort(np.bincount(history.groups[history.groups >= 0]))[::-1]
+        sentences.append(
+            f"There are {groups} groups for {count(tasks, 'task')}, and a task can be right for one group only: at most"
+            f" {percent(float(sizes[:tasks].sum() / sizes.sum()))} of the identities can be."
+        )
+    sentences += [
+        f"Groups {listed([str(group) for group in shared])} share the model of task {task}."
+        for task, shared in found["shared_models"].items()
+    ]
+    empty = [str(task) for task in found["unused_tasks"]]
+    if empty:
+        spare = f", of which {groups} groups need {groups}" if groups < tasks else ""
+        named = f"{'task' if len(empty) == 1 else 'tasks'} {listed(empty)}"
+        sentences.append(f"No user ended with {named}; {found['tasks_used']} of {tasks} tasks are in use{spare}.")
     return sentences
 
 

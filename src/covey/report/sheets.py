@@ -33,12 +33,12 @@ class Sheet:
 
 
 def _index(number: int) -> str:
-    """The number of a task or group; a dash where nobody knows it."""
+    """The number of a task or group; a dash where there is none or nobody knows it."""
     return str(number) if number >= 0 else "-"
 
 
 def task_sheet(summary: Summary) -> Sheet:
-    """One row per task, with the group it is matched to."""
+    """One row per task, with the group it is matched to, if any."""
     told = any(user["identity"] >= 0 for user in summary["users"])
     return Sheet(
         "Tasks after the last round",
@@ -63,8 +63,9 @@ def task_sheet(summary: Summary) -> Sheet:
 def confusion_sheet(history: History) -> Sheet:
     """Users by true group and announced task in the last round."""
     tasks, last = history.scenario.network.tasks, history.records[-1]
-    counts = np.zeros((tasks, tasks), dtype=np.int64)
-    np.add.at(counts, (history.groups, last.users.identity), 1)
+    counts = np.zeros((history.scenario.groups, tasks), dtype=np.int64)
+    known = (history.groups >= 0) & (last.users.identity >= 0)
+    np.add.at(counts, (history.groups[known], last.users.identity[known]), 1)
     return Sheet(
         f"Users by true group and announced task in round {last.round}",
         ("group", *(f"task {task}" for task in range(tasks))),

@@ -13,8 +13,8 @@ export function pictureOf({ answer, policy, stations, users }) {
   return {
     site: {
       area_m: answer.area_m, stations_m: stations, cells_m: answer.cells_m, users: users.length,
-      tasks: answer.task_count, blocks: answer.blocks, groups: answer.tasks, samples: answer.samples, matched,
-      colours: answer.colours, kinds: answer.kinds,
+      tasks: answer.task_count, group_count: answer.task_count, blocks: answer.blocks, groups: answer.tasks,
+      samples: answer.samples, matched, colours: answer.colours, kinds: answer.kinds,
     },
     frame: {
       round: 1, x_dm: users.map(([x]) => 10 * x), y_dm: users.map(([, y]) => 10 * y), identity: answer.tasks, matched,

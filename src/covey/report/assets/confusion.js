@@ -10,9 +10,9 @@ const TOP = 44;
 /**
  * Draw the table of groups (rows) and tasks (columns).
  *
- * Columns are ordered so that right identities lie on the diagonal, which is outlined; the shade is
- * the share of the group. data: { site, frame } as covey/report/page_data.py describes. options: width in
- * CSS pixels; colours: a theme.
+ * Columns are ordered by the group that a task is matched with, and right identities are outlined, at most one
+ * cell in a row; the shade is the share of the group. data: { site, frame } as covey/report/page_data.py describes.
+ * options: width in CSS pixels; colours: a theme.
  */
 export function draw(canvas, data, options = {}) {
   const { site, frame } = data;
@@ -21,9 +21,9 @@ export function draw(canvas, data, options = {}) {
   const order = taskOrder(frame.matched);
   const size = Math.max(7, Math.min(64, ((options.width ?? 400) - LEFT - 4) / site.tasks));
   const height = Math.min(size, 44);
-  const context = prepare(canvas, LEFT + site.tasks * size + 4, TOP + site.tasks * height + 4);
+  const context = prepare(canvas, LEFT + site.tasks * size + 4, TOP + counts.length * height + 4);
   context.textBaseline = "middle";
-  drawHeads(context, order, size, height, colours);
+  drawHeads(context, order, counts.length, size, height, colours);
   counts.forEach((row, group) => {
     const total = row.reduce((sum, users) => sum + users, 0) || 1;
     order.forEach((task, column) => {
@@ -32,13 +32,16 @@ export function draw(canvas, data, options = {}) {
     });
     context.strokeStyle = colours.ink;
     context.lineWidth = size > 20 ? 2 : 1;
-    context.strokeRect(LEFT + group * size + 1, TOP + group * height + 1, size - 3, height - 3);
+    const right = order.findIndex((task) => frame.matched[task] === group);
+    if (right < 0) return;
+    context.strokeRect(LEFT + right * size + 1, TOP + group * height + 1, size - 3, height - 3);
   });
 }
 
-/** Tasks in the order of the groups they are matched with. */
+/** Tasks in the order of the groups they are matched with; those without a group come last. */
 export function taskOrder(matched) {
-  return matched.map((_, task) => task).sort((first, second) => matched[first] - matched[second]);
+  const rank = matched.map((group) => (group < 0 ? matched.length + Math.max(...matched) : group));
+  return matched.map((_, task) => task).sort((first, second) => rank[first] - rank[second]);
 }
 
 function drawCell(context, { x, y, width, height }, users, share, colours) {
@@ -62,7 +65,7 @@ function mixed(from, to, share) {
   return `#${parts.join("")}`;
 }
 
-function drawHeads(context, order, size, height, colours) {
+function drawHeads(context, order, groups, size, height, colours) {
   context.font = `12px ${FONT}`;
   context.fillStyle = colours.muted;
   context.textAlign = "left";
@@ -75,7 +78,7 @@ function drawHeads(context, order, size, height, colours) {
   });
   context.textAlign = "right";
   const rows = Math.ceil(14 / height);
-  for (let group = 0; group < order.length; group += rows) {
+  for (let group = 0; group < groups; group += rows) {
     context.fillText(String(group), LEFT - 10, TOP + (group + 0.5) * height);
   }
 }

@@ -28,7 +28,7 @@ export function hasGroups(site) {
 
 /** Users by true group (rows) and announced task (columns). */
 export function confusion(site, frame) {
-  const counts = Array.from({ length: site.tasks }, () => new Array(site.tasks).fill(0));
+  const counts = Array.from({ length: site.group_count }, () => new Array(site.tasks).fill(0));
   frame.identity.forEach((task, user) => {
     if (isJudged(site, frame, user)) counts[site.groups[user]][task] += 1;
   });

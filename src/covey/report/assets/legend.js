@@ -25,7 +25,7 @@ function entry(text, sign) {
 function entries(site, colours) {
   const groups = groupColours(site, colours);
   const tasks = site.matched.slice(0, NAMED_TASKS).map((group, task) => [
-    hasGroups(site) ? `task ${task}, matched with group ${group}` : `task ${task}`,
+    `task ${task}${groupOf(site, group)}`,
     (context) => shape(context, group, groups[group], colours.ink),
   ]);
   const more = site.tasks - tasks.length;
@@ -38,6 +38,11 @@ function entries(site, colours) {
     ["violating (cross)", (context) => cross(context, colours.alarm)],
     ["station", (context) => station(context, colours.ink)],
   ];
+}
+
+function groupOf(site, group) {
+  if (!hasGroups(site)) return "";
+  return group < site.group_count ? `, matched with group ${group}` : ", no group";
 }
 
 function shape(context, group, fill, stroke) {

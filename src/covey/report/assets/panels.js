@@ -124,7 +124,7 @@ function byGroup(data, colours, column, { yLabel, share, all }) {
   const before = data.start[all ?? "loss"] === undefined ? null : data.start[column];
   const lines = !hasGroups(data.site) ? [] : data.series[column].map((values, group) => {
     const whole = before ? [before[group], ...values] : values;
-    return lineOf(data, colours, whole, group, `group ${group}`, data.site.tasks);
+    return lineOf(data, colours, whole, group, `group ${group}`, data.site.group_count);
   });
   if (all) {
     const values = before ? [data.start[all], ...data.series[all]] : data.series[all];

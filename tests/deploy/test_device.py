@@ -170,6 +170,48 @@ def test_announced_identities_are_charged_and_raw_ones_are_labelled(tmp_path: Pa
     assert noisy[0].state.ledger.spent["identity"][0] == pytest.approx(0.02)
 
 
+@pytest.mark.parametrize("identity", ["noisy_losses", "noisy_contrasts"])
+def test_nothing_but_the_noised_vector_leaves_a_device(tmp_path: Path, identity: str) -> None:
+    vectors = ["clustering.rule=loss_vectors", f"privacy.identity={identity}"]
+    devices = make_devices(small(*vectors), 0, tmp_path)
+    device, told = devices[0], []
+    for rho in (1e-9, 1e9):  # what the server asks for changes nothing
+        request = request_for(devices, kind="announce", round=1, identity_rho=rho)
+        told.append(device.answer(request))
+    assert device.state.ledger.spent["identity"][0] == pytest.approx(0.02)
+    assert told[0].header["status"] == "ok"
+    assert told[1].header["status"] == "answered"
+    assert set(told[0].arrays) == {"identity/told"}
+    assert set(told[0].header) == {"status", "user", "spent_gradient", "spent_identity", "held"}
+    kind, shape, data = told[0].arrays["identity/told"]
+    assert (kind, shape) == ("float64", (2,))
+    # With so small a rho the same losses are hidden behind 1,000 times the noise.
+    noisier = make_devices(small(*vectors, "privacy.identity_rho=2e-8"), 0, tmp_path / "noisier")
+    _, _, hidden = noisier[0].answer(request_for(noisier, kind="announce", round=1)).arrays["identity/told"]
+    assert np.abs(np.frombuffer(hidden)).max() > 10 * np.abs(np.frombuffer(data)).max()
+
+
+def test_a_device_that_tells_more_numbers_silences_nobody_else(tmp_path: Path) -> None:
+    scenario = small("clustering.rule=loss_vectors", "privacy.identity=noisy_contrasts")
+    numbers = {user: np.arange(2.0) + user for user in range(scenario.network.users)}
+    numbers[1] = np.arange(5.0)
+
+    class Liars:
+        def exchange(self, requests: Any) -> dict[int, Packet]:
+            return {
+                user: Packet({"status": "ok"}, {"identity/told": ("float64", told.shape, told.tobytes())})
+                for user, told in numbers.items()
+                if user in requests
+            }
+
+    fleet = DeviceFleet(Liars(), scenario, "run")
+    fleet.publish(np.zeros((2, 3), np.float32), np.zeros((2, 3), np.float32))
+    found = fleet.tell(1, np.arange(len(numbers)))
+    assert found is not None
+    assert np.isnan(found[1]).all()
+    np.testing.assert_array_equal(np.delete(found, 1, axis=0), [numbers[user] for user in numbers if user != 1])
+
+
 @pytest.mark.parametrize(("rule", "weight"), [("gradient_loss", 0.2), ("loss", 0.0)])
 def test_the_server_has_no_say_in_the_noise_of_an_announcement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, weight: float

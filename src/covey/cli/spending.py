@@ -48,8 +48,8 @@ def spent_by(folder: Path, method: Method | None, picture: bool) -> Answer:
     chosen: Method = method or ("exact" if spent_holds(ledger, "exact") else "zcdp")
     if not spent_holds(ledger, chosen):
         raise ScenarioError(
-            "the exact formula holds for Gaussian releases alone, but this run announced identities by a noisy maximum;"
-            " choose --method zcdp or simple, or leave it out"
+            "the exact formula holds for Gaussian releases alone, but this run announced identities, which count as"
+            " others; choose --method zcdp or simple, or leave it out"
         )
     values = ledger.epsilon(chosen)
     worst, played = int(ledger.rho.argmax()), header["round"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
@@ -142,7 +143,9 @@ class DeviceFleet:
         if self.scenario.security.mode == "masked":
             return None
         answers = [self._told(user, kind, told.get(user)) for user in users]
-        width = max((answer.size for answer in answers if answer is not None), default=1)
+        # What most devices told: a single one with more numbers must not silence the others.
+        sizes = Counter(answer.size for answer in answers if answer is not None)
+        width = sizes.most_common(1)[0][0] if sizes else 1
         if not any(answer is not None and answer.dtype == np.float64 for answer in answers):
             return np.array([-1 if answer is None else answer[0] for answer in answers], dtype=np.int64)
         found = np.full((len(users), width), np.nan)

@@ -148,6 +148,8 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
                 del values[option]
     if scenario.privacy.identity != "raw":
         privacy |= {name: getattr(scenario.privacy, name) for name in ("identity", "identity_rho", "loss_bound")}
+        if scenario.privacy.contrast_bound != type(scenario.privacy).model_fields["contrast_bound"].default:
+            privacy["contrast_bound"] = scenario.privacy.contrast_bound
     if scenario.security.mode != "none":
         privacy["security"] = scenario.security.mode
     if scenario.radio.loss_probability > 0:

@@ -115,6 +115,15 @@ def bounded_scores(
     return means
 
 
+def loss_table(module: nn.Module, models: Weights, x: Tensor, y: Tensor) -> Floats:
+    """Loss of each of one user's n samples on each of the `models` (K, D), (n, K)."""
+    table = np.zeros((len(y), len(models)))
+    for k, weights in enumerate(models):
+        load_flat(module, weights)
+        table[:, k] = sample_losses(module, x, y)[0]
+    return table
+
+
 def _losses_and_slopes(module: nn.Module, heading: Weights | None, x: Tensor, y: Tensor) -> tuple[Floats, Floats]:
     """Loss of each sample and its derivative along `heading` (D,), (n,) each, in one forward pass."""
     if heading is None:

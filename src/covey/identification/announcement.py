@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from covey.identification.rule import Identification, Ints, RuleRound, ScoreRule, Trained
+from covey.errors import ScenarioError
+from covey.identification.rule import Floats, Identification, Ints, RuleRound, ScoreRule, Trained
 from covey.scenario import Scenario
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ class Announcement:
         """Whether epsilon covers what is announced."""
         return True
 
+    def noise_std(self, samples: Ints) -> Floats:
+        """(n,) standard deviation of the noise on every number that users of so many samples tell; public."""
+        return np.zeros(len(samples))
+
     def tell(self, compute: UserCompute, users: list[int], round: int, together: int) -> npt.NDArray[Any]:
         """What these users say, (n,) or (n, m); runs where their samples are, `together` users at once if it helps."""
         raise TypeError(f"{type(self).__name__} asks devices for nothing")
@@ -65,6 +70,48 @@ class Announcement:
     def scored(self, samples: Ints) -> Ints:
         """(U,) samples on which each user compares the models."""
         return samples if self.batch == 0 else np.minimum(self.batch, samples)
+
+
+class ChargedAnnouncement(Announcement):
+    """Base of announcements with noise: charged `privacy.identity_rho` before they are drawn.
+
+    Users that cannot afford it keep their task. All samples count, because the noise falls with their number.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset({"charge"})
+    request: ClassVar[str] = "announce"
+
+    def __init__(self, scenario: Scenario, rule: ScoreRule) -> None:
+        super().__init__(scenario, rule)
+        if scenario.privacy.noise == "off":
+            raise ScenarioError(
+                f"privacy.identity is '{scenario.privacy.identity}' but privacy.noise is 'off'; use 'replay' or"
+                " 'secure' noise, or raw identities"
+            )
+
+    @property
+    def rho(self) -> float:
+        """Cost of one announcement."""
+        return self.scenario.privacy.identity_rho
+
+    def find(self, at: RuleRound) -> Identification:
+        """Users that do not sit out are charged, then asked."""
+        ledger, everyone = at.ledger.copy(), np.flatnonzero(~at.exhausted)
+        paid = ledger.charge(everyone, self.rho, "identity")
+        users = everyone[paid]
+        at.journal.record(at.round, "identity", users, np.full(len(users), self.rho))
+        told = at.fleet.tell(at.round, users)
+        if told is None:
+            identities, memory = at.identities.copy(), at.memory
+            identities[users] = -1
+        else:
+            identities, memory = self.rule.hear(told, users, at)
+        return Identification(identities, ledger, refused=everyone[~paid], memory=memory)
+
+    @property
+    def batch(self) -> int:
+        """All samples."""
+        return 0
 
 
 def answers(told: npt.NDArray[Any], users: Ints, at: RuleRound, rule: ScoreRule) -> Ints:

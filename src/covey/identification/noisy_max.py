@@ -7,40 +7,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from covey.errors import ScenarioError
-from covey.identification.announcement import Announcement, answers
-from covey.identification.rule import Floats, Identification, Ints, RuleRound, ScoreRule
-from covey.scenario import Scenario
+from covey.identification.announcement import ChargedAnnouncement
+from covey.identification.rule import Floats, Ints
 
 if TYPE_CHECKING:
     from covey.federated.user_compute import UserCompute
 
 
-class NoisyMax(Announcement):
-    """The noisy maximum of bounded scores, charged before it is drawn; users that cannot afford it keep their task.
+class NoisyMax(ChargedAnnouncement):
+    """The noisy maximum of bounded scores, which costs epsilon^2 / 8.
 
     A score is similarity_weight x s - (1 - similarity_weight) x loss with both parts cut to bounds, so that one sample
     moves it by a known amount. Where uploads are masked the task stays on the device, and the noise costs accuracy for
     nothing but the counts per task that stations then see.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"charge"})
-    request: ClassVar[str] = "announce"
     note: ClassVar[str] = "Identities were announced with noise (noisy maximum); epsilon includes them."
     words: ClassVar[str] = "announced with noise, charged"
-
-    def __init__(self, scenario: Scenario, rule: ScoreRule) -> None:
-        super().__init__(scenario, rule)
-        if scenario.privacy.noise == "off":
-            raise ScenarioError(
-                "privacy.identity is 'noisy_max' but privacy.noise is 'off'; use 'replay' or 'secure' noise, or raw"
-                " identities"
-            )
-
-    @property
-    def rho(self) -> float:
-        """Cost of one announcement, epsilon^2 / 8."""
-        return self.scenario.privacy.identity_rho
 
     def scale(self, samples: Ints) -> Floats:
         """(n,) scale of the noise that the charge stands for, for users of so many samples."""
@@ -73,25 +56,6 @@ class NoisyMax(Announcement):
             normals = compute.noise(user, round, "identity_noise", 2 * tasks).reshape(1, 2, tasks)
             announced[row] = noisy_identities(scores[None], self.scale(np.array([len(y)])), normals)[0]
         return announced
-
-    def find(self, at: RuleRound) -> Identification:
-        """Users that do not sit out are charged, then asked."""
-        ledger, everyone = at.ledger.copy(), np.flatnonzero(~at.exhausted)
-        paid = ledger.charge(everyone, self.rho, "identity")
-        users = everyone[paid]
-        at.journal.record(at.round, "identity", users, np.full(len(users), self.rho))
-        told = at.fleet.tell(at.round, users)
-        if told is None:
-            identities = at.identities.copy()
-            identities[users] = -1
-        else:
-            identities = answers(told, users, at, self.rule)
-        return Identification(identities, ledger, refused=everyone[~paid], memory=at.memory)
-
-    @property
-    def batch(self) -> int:
-        """All samples, because the noise falls with their number."""
-        return 0
 
 
 def noisy_identities(scores: Floats, scale: Floats, normals: Floats) -> Ints:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from covey.identification.announcement import Announcement, answers
+from covey.identification.announcement import Announcement
 from covey.identification.rule import Identification, RuleRound
 
 if TYPE_CHECKING:
@@ -42,9 +42,11 @@ class Raw(Announcement):
         """Everybody is asked; users that do not answer keep their task, but may have told it, and are labelled too."""
         everyone = np.arange(at.users)
         told = at.fleet.tell(at.round, everyone)
-        identities = np.full(at.users, -1) if told is None else answers(told, everyone, at, self.rule)
+        identities, memory = np.full(at.users, -1), at.memory
+        if told is not None:
+            identities, memory = self.rule.hear(told, everyone, at)
         ledger = at.ledger
         if not at.masked:
             ledger = ledger.copy()
             ledger.label_unprotected(everyone)
-        return Identification(identities, ledger, memory=at.memory)
+        return Identification(identities, ledger, memory=memory)

@@ -237,6 +237,16 @@ class ScoreRule(Rule):
         """Tasks (U,) that stations make of what users said; by default what they said."""
         return np.asarray(told, dtype=np.int64)
 
+    def hear(self, told: npt.NDArray[Any], users: Ints, at: RuleRound) -> tuple[Ints, Memory]:
+        """Tasks (U,) that stations make of what `users` (n,) said, and what the rule remembers of it.
+
+        By default `assign` makes the tasks and nothing is remembered; users without an answer (-1 or NaN) keep theirs.
+        """
+        # Imported here because announcements are made for rules.
+        from covey.identification.announcement import answers
+
+        return answers(told, users, at, self), at.memory
+
     def find(self, at: RuleRound) -> Identification:
         """What users say, in the way that `privacy.identity` names, and what stations make of it."""
         return self.announcement.find(at)

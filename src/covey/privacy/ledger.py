@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from covey.privacy.accounting import Adjacency, Method, epsilon, rho_for_epsilon
 
 SCHEMA = 2
-#: What a user can release: a noised gradient (Gaussian), or its task (noisy maximum, not Gaussian).
+#: What a user can release: a noised gradient (Gaussian), or what tells its task (with any noise).
 Kind = Literal["gradient", "identity"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _COUNTS = ("releases", "announcements", "unprotected", "measured", "refusals")

@@ -31,7 +31,7 @@ class Releases:
     """What one user sends in a run, apart from how much noise it adds.
 
     clip: norm of a sample's gradient after clipping, C. uploads: noised gradient sums in a round.
-    identity_rho: cost of one announcement of the user's task by a noisy maximum (rho = epsilon^2 / 8),
+    identity_rho: cost of one announcement of the user's task with noise (epsilon^2 / 8 for a noisy maximum),
     0 when announcements are free or not counted; the user announces in round `first_announcement`,
     counted from 1, then every `announce_every` rounds, at most `announcements` times.
     """

@@ -115,7 +115,7 @@ def formula_table(plan: Plan, wording: Wording) -> Table:
     for method in reversed(METHODS):
         words = METHODS[method]
         if not plan.releases.holds(method):
-            words = "does not hold here: announcements of identities are not Gaussian"
+            words = "does not hold here: announcements of identities count as not Gaussian"
         cells = [f"{method} (the answer)" if method == plan.method else method]
         if plan.asked != "epsilon":
             cells.append(_quantity(plan, method, wording))
@@ -146,9 +146,9 @@ def assumptions(plan: Plan, wording: Wording) -> list[str]:
     if releases.identity_rho > 0:
         announced = releases.announced(plan.rounds)
         lines.append(
-            f"Included: {count(announced, 'announcement')} of the user's task by a noisy maximum, rho"
-            f" {short(releases.identity_rho)} each. They are not Gaussian, so the exact formula does not hold and the"
-            " zCDP formulas answer."
+            f"Included: {count(announced, 'announcement')} of the user's task with noise, rho"
+            f" {short(releases.identity_rho)} each. They count as not Gaussian, so the exact formula does not hold and"
+            " the zCDP formulas answer."
         )
     if wording.samples is not None and plan.delta * wording.samples >= 1.0:
         lines.append(

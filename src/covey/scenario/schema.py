@@ -295,7 +295,8 @@ class Clustering(Section):
         description=(
             "`gradient_loss` (similarity of descent direction and model movement, and loss), `loss` (loss only,"
             " IFCA), `printed_sign` (the paper's sign, for comparison), `kmeans` (stations cluster uploaded local"
-            " models), `oracle` (true groups), or your own as module:attribute."
+            " models), `loss_vectors` (stations cluster users by their losses on all models, CLoVE), `oracle` (true"
+            " groups), or your own as module:attribute."
         ),
     )
     similarity_weight: Annotated[float, Field(ge=0, le=1)] = Field(
@@ -362,11 +363,21 @@ class Privacy(Section):
         description=(
             "How a user's task is announced: `raw` (as it is, which no guarantee covers), `noisy_max` (the best of"
             " bounded scores with Gumbel noise, charged identity_rho each time), `from_release` (computed from the"
-            " user's last noised upload, which costs nothing more)."
+            " user's last noised upload, which costs nothing more). For the rule `loss_vectors`: `raw`, `noisy_losses`"
+            " (losses on all models, bounded, with Gaussian noise, charged identity_rho) or `noisy_contrasts` (their"
+            " differences between models, which need less noise)."
         ),
     )
-    identity_rho: Positive = Field(0.02, description="Cost of one announcement by `noisy_max`, in rho = epsilon^2 / 8.")
-    loss_bound: Positive = Field(3.0, description="Per-sample losses are cut to this bound in `noisy_max` scores.")
+    identity_rho: Positive = Field(
+        0.02, description="Cost of one announcement with noise, in rho; for `noisy_max` that is epsilon^2 / 8."
+    )
+    loss_bound: Positive = Field(
+        3.0, description="Per-sample losses are cut to this bound in `noisy_max` scores and in `noisy_losses`."
+    )
+    contrast_bound: Positive = Field(
+        1.0,
+        description="`noisy_contrasts` clips each sample's losses, less their mean over models, to this norm.",
+    )
 
 
 class Security(Section):

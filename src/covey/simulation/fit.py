@@ -53,7 +53,7 @@ def what_is_lacking(scenario: Scenario, members: Members) -> dict[str, str]:
     """What no part can have in this run, by need, and why."""
     lacking: dict[str, str] = {}
     if scenario.security.mode != "none":
-        lacking["single_uploads"] = (
+        lacking["single_uploads"] = lacking["single_announcements"] = (
             f"security.mode is '{scenario.security.mode}', where stations see sums only; choose another, or set"
             ' security.mode = "none"'
         )

@@ -129,6 +129,12 @@ def test_the_identities_page_is_what_its_results_say() -> None:
     assert (ROOT / "docs/identities.md").read_text(encoding="utf-8") == page.render_page(ROOT / "results/identities")
 
 
+def test_the_page_on_rotated_mnist_is_what_its_cells_say() -> None:
+    page = script("experiments/rotated_mnist_page.py")
+    rendered = page.render_page(ROOT / "results/rotated_mnist")
+    assert (ROOT / "docs/rotated_mnist.md").read_text(encoding="utf-8") == rendered
+
+
 def test_the_results_page_is_what_its_files_say(monkeypatch: pytest.MonkeyPatch) -> None:
     from covey.figures.page import results_page
 

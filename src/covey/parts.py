@@ -310,6 +310,7 @@ DATASETS = Registry(
         "digits": "covey.data.sources.digits:SOURCE",
         "cifar10": "covey.data.sources.cifar10:SOURCE",
         "femnist": "covey.data.sources.femnist:SOURCE",
+        "mnist": "covey.data.sources.mnist:SOURCE",
         "fashion_mnist": "covey.data.sources.fashion_mnist:SOURCE",
         "synthetic": "covey.data.sources.synthetic:SOURCE",
         "folder": "covey.data.sources.folder:SOURCE",

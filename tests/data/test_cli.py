@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.data.idx_files import write_idx
 from typer.testing import CliRunner
 
 from covey.cli.data import app
@@ -52,7 +53,7 @@ def test_list_tells_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COVEY_DATA", str(tmp_path))
     (tmp_path / "cifar-10-batches-bin").mkdir()
     rows = {row["name"]: row for row in answer("list")}
-    assert list(rows) == ["digits", "cifar10", "femnist", "fashion_mnist", "synthetic", "folder"]
+    assert list(rows) == ["digits", "cifar10", "femnist", "mnist", "fashion_mnist", "synthetic", "folder"]
     assert rows["digits"]["present"]
     assert rows["digits"]["samples"] == 1797
     assert not rows["cifar10"]["present"], "an empty folder is no data set"
@@ -73,6 +74,20 @@ def test_list_survives_damaged_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not row["present"]
     assert "femnist.npz cannot be read" in row["problem"]
     assert "femnist.npz cannot be read" in run("list")
+
+
+def test_list_and_inspect_show_mnist(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COVEY_DATA", str(tmp_path))
+    row = next(row for row in answer("list") if row["name"] == "mnist")
+    assert not row["present"]
+    assert row["how_to_get"] == "covey data fetch mnist"
+    write_idx(tmp_path / "mnist")
+    row = next(row for row in answer("list") if row["name"] == "mnist")
+    assert (row["present"], row["samples"], row["where"]) == (True, 5, str(tmp_path / "mnist"))
+    told = answer("inspect", "mnist")["dataset"]
+    assert (told["shape"], told["training_samples"], told["test_samples"]) == ([1, 28, 28], 3, 2)
+    (tmp_path / "mnist" / "t10k-labels-idx1-ubyte").write_bytes(b"")
+    assert "must start with 00000801" in run("list"), "damaged files are listed with what is wrong"
 
 
 def test_inspect_a_scenario_lists_every_user(scenario: str) -> None:

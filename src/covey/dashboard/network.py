@@ -34,6 +34,7 @@ SHAPES: dict[str, tuple[tuple[int, ...], int]] = {
     "digits": ((1, 8, 8), 10),
     "cifar10": ((3, 32, 32), 10),
     "femnist": ((1, 28, 28), 62),
+    "mnist": ((1, 28, 28), 10),
     "fashion_mnist": ((1, 28, 28), 10),
 }
 

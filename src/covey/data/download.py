@@ -14,7 +14,7 @@ import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -96,8 +96,8 @@ def _writing(path: Path, mode: str) -> Iterator[Callable[[bytes], None]]:
         yield write
 
 
-def unpack(archive: Path, folder: Path, wanted: Collection[str], size: int) -> None:
-    """Copies the wanted files, of `size` bytes each, from a tar archive into `folder`."""
+def unpack(archive: Path, folder: Path, wanted: Mapping[str, int]) -> None:
+    """Copies the wanted files, by name with their sizes in bytes, from a tar archive into `folder`."""
     lacking = set(wanted)
     try:
         with tarfile.open(archive, "r:*") as tar:
@@ -107,8 +107,8 @@ def unpack(archive: Path, folder: Path, wanted: Collection[str], size: int) -> N
                 content = tar.extractfile(member) if name in lacking and member.isfile() else None
                 if content is None:
                     continue
-                if member.size != size:
-                    raise UnreachableError(f"{name} in it has {member.size:,} bytes, not {size:,}")
+                if member.size != wanted[name]:
+                    raise UnreachableError(f"{name} in it has {member.size:,} bytes, not {wanted[name]:,}")
                 with _writing(folder / name, "wb") as write:
                     while chunk := content.read(CHUNK_BYTES):
                         write(chunk)

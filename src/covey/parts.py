@@ -218,6 +218,7 @@ RULES = Registry(
         "loss": "covey.identification.loss:Loss",
         "printed_sign": "covey.identification.printed_sign:PrintedSign",
         "kmeans": "covey.identification.kmeans:KMeans",
+        "kmeans_debiased": "covey.identification.kmeans_debiased:KMeansDebiased",
         "oracle": "covey.identification.oracle:Oracle",
     },
     protocol="covey.identification.rule",

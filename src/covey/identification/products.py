@@ -53,3 +53,21 @@ def debiased_products(steps: npt.NDArray[np.floating], noise_std: Floats) -> Pro
     spread = np.outer(variance, variance) * size + length * (variance[:, None] + variance[None, :])
     spread[np.diag_indices(users)] = 2 * variance**2 * size + 4 * variance * length
     return Products(values, spread)
+
+
+def shrink_lengths(products: Products) -> Floats:
+    """The products (n, n) with each user's product with itself moved towards the mean of all, the more the noisier.
+
+    A debiased squared length is uncertain by sqrt(2 D) tau_i^2, much more than a product of two users, and decides
+    alone whether a user looks like one of a kind. What differs beyond noise (the empirical variance less the known
+    one) is kept in proportion.
+    """
+    own, noise = np.diag(products.values), np.diag(products.variance)
+    shrunk = products.values.copy()
+    if len(own) == 0:
+        return shrunk
+    mean = float(np.average(own, weights=1.0 / (noise + 1e-300)))
+    real = max(float(((own - mean) ** 2 - noise).mean()), 0.0)
+    share = np.divide(real, real + noise, out=np.ones_like(noise), where=noise > 0)
+    shrunk[np.diag_indices(len(own))] = mean + share * (own - mean)
+    return shrunk

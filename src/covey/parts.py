@@ -219,6 +219,7 @@ RULES = Registry(
         "printed_sign": "covey.identification.printed_sign:PrintedSign",
         "kmeans": "covey.identification.kmeans:KMeans",
         "kmeans_debiased": "covey.identification.kmeans_debiased:KMeansDebiased",
+        "mixture": "covey.identification.mixture:Mixture",
         "oracle": "covey.identification.oracle:Oracle",
     },
     protocol="covey.identification.rule",

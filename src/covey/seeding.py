@@ -35,6 +35,7 @@ PURPOSES: dict[str, int] = {
     "identity_noise": 22,
     "loss": 23,
     "masks": 24,
+    "mixture": 40,
 }
 
 

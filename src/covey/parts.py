@@ -220,6 +220,7 @@ RULES = Registry(
         "kmeans": "covey.identification.kmeans:KMeans",
         "kmeans_debiased": "covey.identification.kmeans_debiased:KMeansDebiased",
         "mixture": "covey.identification.mixture:Mixture",
+        "bipartition": "covey.identification.bipartition:Bipartition",
         "oracle": "covey.identification.oracle:Oracle",
     },
     protocol="covey.identification.rule",

@@ -15,7 +15,7 @@ from covey.scenario import load_scenario
 from covey.simulation import History, Simulation, simulate
 from covey.simulation.checkpoint import restore_checkpoint, save_checkpoint
 
-RULES_OF_STATIONS = ["mixture"]
+RULES_OF_STATIONS = ["mixture", "bipartition"]
 
 
 def equal(a: History, b: History) -> bool:

@@ -36,6 +36,7 @@ PURPOSES: dict[str, int] = {
     "loss": 23,
     "masks": 24,
     "mixture": 40,
+    "soft": 41,
 }
 
 

@@ -15,7 +15,7 @@ from covey.scenario import load_scenario
 from covey.simulation import History, Simulation, simulate
 from covey.simulation.checkpoint import restore_checkpoint, save_checkpoint
 
-RULES_OF_STATIONS = ["mixture", "bipartition"]
+RULES_OF_STATIONS = ["mixture", "bipartition", "fesem"]
 
 
 def equal(a: History, b: History) -> bool:
@@ -68,7 +68,7 @@ def test_rounds_in_which_nobody_is_heard_change_nothing(rule: str) -> None:
     assert np.isfinite(history.models).all()
 
 
-@pytest.mark.parametrize("rule", [*RULES_OF_STATIONS, "kmeans_debiased"])
+@pytest.mark.parametrize("rule", [*RULES_OF_STATIONS, "kmeans_debiased", "soft"])
 def test_a_rule_says_where_it_comes_from_and_what_it_takes(rule: str) -> None:
     part = RULES.get(rule)
     for fact in (part.paper, part.sees, part.costs, part.suits):

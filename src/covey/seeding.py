@@ -35,9 +35,8 @@ PURPOSES: dict[str, int] = {
     "identity_noise": 22,
     "loss": 23,
     "masks": 24,
-    "offer": 25,
-    "start": 26,
-    "tie": 27,
+    "mixture": 40,
+    "soft": 41,
 }
 
 

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from covey.identification.measures import best_match, count_pairs
-from covey.identification.rule import Floats, Identification, Ints, Rule, RuleRound
+from covey.identification.rule import Floats, Identification, Ints, Rule, RuleRound, Weights
 from covey.seeding import generator
 
 _STARTS = 20
 #: Weights turned to float64 at once: large models of many users would not fit twice.
 _COLUMNS = 1 << 16
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Uploads that started from one model: weights (n, D); start (D,); noise_std (n,) on each weight; samples (n,)."""
+
+    weights: Weights
+    start: Weights
+    noise_std: Floats
+    samples: Ints
 
 
 class KMeans(Rule):
@@ -64,8 +75,15 @@ class KMeans(Rule):
             came = users[intake.accepted]
             rng = generator(at.seed, "kmeans", round=at.round)
             if len(came) >= at.tasks:
-                identities[came] = kmeans_identities(intake.weights[intake.accepted], identities[came], at.tasks, rng)
+                noise = at.training.upload_noise(noise_std[came], at.samples[came])
+                uploads = Gathered(intake.weights[intake.accepted], start, noise, at.samples[came])
+                clusters = self.clusters(uploads, at.tasks, rng)
+                identities[came] = best_match(count_pairs(clusters, identities[came], at.tasks))[clusters]
         return Identification(identities, ledger, uploaders=users, refused=everyone[~paid], memory=at.memory)
+
+    def clusters(self, uploads: Gathered, tasks: int, rng: np.random.Generator) -> Ints:
+        """The cluster of each upload, (n,) from 0 to tasks - 1, by distances as they are."""
+        return kmeans_clusters(uploads.weights, tasks, rng)
 
 
 def kmeans_identities(
@@ -75,6 +93,13 @@ def kmeans_identities(
 
     Clusters get the task numbers that change the fewest of the `current` identities (U,).
     """
+    clusters = kmeans_clusters(local_models, tasks, rng)
+    identities: Ints = best_match(count_pairs(clusters, current, tasks))[clusters]
+    return identities
+
+
+def kmeans_clusters(local_models: npt.NDArray[np.floating], tasks: int, rng: np.random.Generator) -> Ints:
+    """The cluster of each of n users, (n,), by k-means on their `local_models` (n, D)."""
     # Imported here because worker processes, which never come here, would spend seconds on it.
     from sklearn.cluster import KMeans as Clusters
     from sklearn.exceptions import ConvergenceWarning
@@ -85,9 +110,8 @@ def kmeans_identities(
         warnings.simplefilter("ignore", ConvergenceWarning)
         points = _same_distances(local_models)
         means = Clusters(min(tasks, len(points)), n_init=_STARTS, random_state=int(rng.integers(2**31)))
-        clusters = means.fit(points).labels_.astype(np.int64)
-    identities: Ints = best_match(count_pairs(clusters, current, tasks, tasks))[clusters]
-    return identities
+        clusters: Ints = means.fit(points).labels_.astype(np.int64)
+    return clusters
 
 
 def _same_distances(points: npt.NDArray[np.floating]) -> Floats:

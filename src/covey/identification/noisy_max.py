@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class NoisyMax(ChargedAnnouncement):
     """The noisy maximum of bounded scores, which costs epsilon^2 / 8.
 
-    A score is similarity_weight x s - (1 - similarity_weight) x loss with both parts cut to bounds, so that one sample
-    moves it by a known amount. Where uploads are masked the task stays on the device, and the noise costs accuracy for
-    nothing but the counts per task that stations then see.
+    The rule gives mean scores that one sample moves by a known amount, as a rule similarity_weight x s -
+    (1 - similarity_weight) x loss with both parts cut to bounds. Where uploads are masked the task stays on the device,
+    and the noise costs accuracy for nothing but the counts per task that stations then see.
     """
 
     paper: ClassVar[str] = "exponential mechanism, McSherry and Talwar 2007, by Gumbel noise"
@@ -36,31 +36,16 @@ class NoisyMax(ChargedAnnouncement):
     def scale(self, samples: Ints) -> Floats:
         """(n,) scale of the noise that the charge stands for, for users of so many samples."""
         privacy = self.scenario.privacy
-        width = score_width(
-            self.rule.similarity_weight, privacy.loss_bound, replaced=privacy.adjacency == "replace_one"
-        )
+        width = self.rule.score_width(replaced=privacy.adjacency == "replace_one")
         return identity_noise_scale(samples, width, privacy.identity_rho)
 
     def tell(self, compute: UserCompute, users: list[int], round: int, together: int) -> npt.NDArray[Any]:
         """Tasks of `users` (n,): scores and noise never leave the device. All samples count."""
-        # Imported here because listing and planning announcements needs no torch.
-        from covey.federated.steps import bounded_scores
-
         tasks = len(compute.models)
         announced = np.zeros(len(users), dtype=np.int64)
         for row, user in enumerate(users):
             x, y = compute.batch_of(user, round, 0, "identify_batch")
-            scores = bounded_scores(
-                compute.module,
-                compute.models,
-                compute.movements,
-                x,
-                y,
-                similarity_weight=self.rule.similarity_weight,
-                loss_bound=self.scenario.privacy.loss_bound,
-                slope_bound=self.scenario.training.clip,
-                size=len(y),
-            )
+            scores = self.rule.private_scores(compute, x, y)
             normals = compute.noise(user, round, "identity_noise", 2 * tasks).reshape(1, 2, tasks)
             announced[row] = noisy_identities(scores[None], self.scale(np.array([len(y)])), normals)[0]
         return announced

@@ -48,8 +48,35 @@ def debiased_products(steps: npt.NDArray[np.floating], noise_std: Floats) -> Pro
         raw += part @ part.T
     variance = np.asarray(noise_std, np.float64) ** 2
     values = raw - np.diag(variance * size)
-    length = float(np.average(np.diag(values), weights=1.0 / (variance + 1e-300))) if users else 0.0
-    length = max(length, 0.0)
+    length = max(_precise_mean(np.diag(values), variance), 0.0)
     spread = np.outer(variance, variance) * size + length * (variance[:, None] + variance[None, :])
     spread[np.diag_indices(users)] = 2 * variance**2 * size + 4 * variance * length
     return Products(values, spread)
+
+
+def shrink_lengths(products: Products) -> Floats:
+    """The products (n, n) with each user's product with itself moved towards the mean of all, the more the noisier.
+
+    A debiased squared length is uncertain by sqrt(2 D) tau_i^2, much more than a product of two users, and decides
+    alone whether a user looks like one of a kind. What differs beyond noise (the empirical variance less the known
+    one) is kept in proportion.
+    """
+    own, noise = np.diag(products.values), np.diag(products.variance)
+    shrunk = products.values.copy()
+    if len(own) == 0:
+        return shrunk
+    mean = _precise_mean(own, noise)
+    real = max(float(((own - mean) ** 2 - noise).mean()), 0.0)
+    share = np.divide(real, real + noise, out=np.ones_like(noise), where=noise > 0)
+    shrunk[np.diag_indices(len(own))] = mean + share * (own - mean)
+    return shrunk
+
+
+def _precise_mean(numbers: Floats, variance: Floats) -> float:
+    """Mean of `numbers` (n,) weighted by one over their `variance` (n,); 0 of none, plain where nothing varies."""
+    if len(numbers) == 0:
+        return 0.0
+    largest = float(variance.max())
+    # The least share keeps a number without noise from being the only one that counts by overflow.
+    weights = 1.0 / (variance / largest + 1e-12) if largest > 0 else np.ones(len(numbers))
+    return float(np.average(numbers, weights=weights))

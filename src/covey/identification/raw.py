@@ -45,8 +45,7 @@ class Raw(Announcement):
 
     def tell(self, compute: UserCompute, users: list[int], round: int, together: int) -> npt.NDArray[Any]:
         """What the rule says from losses and similarity, (n,) or (n, m)."""
-        told = self.rule.told(*compute.score(users, round, self.batch, self.rule.gradients, together))
-        return compute.toss(users, round, told) if told.ndim == 1 else told
+        return self.rule.tell(compute, users, round, self.batch, together)
 
     def find(self, at: RuleRound) -> Identification:
         """Everybody is asked; users that do not answer keep their task, but may have told it, and are labelled too."""

@@ -22,7 +22,10 @@ from covey.scenario import Scenario
 from covey.seeding import generator
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from covey.federated import Fleet, Intake, LocalTraining
+    from covey.federated.user_compute import UserCompute
     from covey.identification.announcement import Announcement
     from covey.privacy import Journal, Ledger
 
@@ -253,6 +256,39 @@ class ScoreRule(Rule):
         0 for rules that do not need gradients. Runs on the device: nothing else leaves it.
         """
         raise TypeError(f"{type(self).__name__} has no `told`; say what users tell from losses and similarity")
+
+    def tell(self, compute: UserCompute, users: list[int], round: int, batch: int, together: int) -> npt.NDArray[Any]:
+        """What each of `users` says, (n,) or (n, m), where nothing protects it; as a rule what `told` makes of scores.
+
+        Runs on the device, on `batch` samples, 0 for all; `together`: users to compute at once where that helps.
+        """
+        return self.told(*compute.score(users, round, batch, self.gradients, together))
+
+    def private_scores(self, compute: UserCompute, x: Tensor, y: Tensor) -> Floats:
+        """(K,) mean score of each task over one user's samples x, y, for announcements with noise.
+
+        Runs on the device. Changing one sample must not change any sum of scores by more than `score_width`.
+        """
+        # Imported here because listing and planning rules needs no torch.
+        from covey.federated.steps import bounded_scores
+
+        return bounded_scores(
+            compute.module,
+            compute.models,
+            compute.movements,
+            x,
+            y,
+            similarity_weight=self.similarity_weight,
+            loss_bound=self.scenario.privacy.loss_bound,
+            slope_bound=self.scenario.training.clip,
+            size=len(y),
+        )
+
+    def score_width(self, *, replaced: bool) -> float:
+        """Most that one sample can change a sum of private scores: when replaced, or when added or removed."""
+        from covey.identification.noisy_max import score_width
+
+        return score_width(self.similarity_weight, self.scenario.privacy.loss_bound, replaced=replaced)
 
     def assign(self, told: npt.NDArray[Any], at: RuleRound) -> Ints:
         """Tasks (U,) that stations make of what users said; by default what they said."""

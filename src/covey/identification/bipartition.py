@@ -78,7 +78,7 @@ class Bipartition(Rule):
             identities[leaving] = new
             models[new], movements[new], fresh[new] = models[task], movements[task], True
             offers.append(Offer(at.round, new, task, tuple(leaving.tolist()), "evidence", gain))
-        return Regrouped(identities, memory, models, movements, fresh, tuple(offers))
+        return Regrouped(identities, memory, models, movements, fresh=fresh, offers=tuple(offers))
 
 
 def _added(at: RuleRound, heard: Heard) -> dict[str, np.ndarray]:

@@ -78,7 +78,7 @@ class KMeans(Rule):
                 noise = at.training.upload_noise(noise_std[came], at.samples[came])
                 uploads = Gathered(intake.weights[intake.accepted], start, noise, at.samples[came])
                 clusters = self.clusters(uploads, at.tasks, rng)
-                identities[came] = best_match(count_pairs(clusters, identities[came], at.tasks))[clusters]
+                identities[came] = best_match(count_pairs(clusters, identities[came], at.tasks, at.tasks))[clusters]
         return Identification(identities, ledger, uploaders=users, refused=everyone[~paid], memory=at.memory)
 
     def clusters(self, uploads: Gathered, tasks: int, rng: np.random.Generator) -> Ints:
@@ -94,7 +94,7 @@ def kmeans_identities(
     Clusters get the task numbers that change the fewest of the `current` identities (U,).
     """
     clusters = kmeans_clusters(local_models, tasks, rng)
-    identities: Ints = best_match(count_pairs(clusters, current, tasks))[clusters]
+    identities: Ints = best_match(count_pairs(clusters, current, tasks, tasks))[clusters]
     return identities
 
 

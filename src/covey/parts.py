@@ -247,6 +247,7 @@ STARTS = Registry(
     "start of the models",
     "clustering.start",
     {
+        "auto": "covey.identification.start:choose_start",
         "random": "covey.identification.start:Start",
         "release": "covey.identification.start:ReleaseStart",
     },

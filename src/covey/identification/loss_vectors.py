@@ -43,6 +43,7 @@ class LossVectors(ScoreRule):
         "masked uploads, which it is refused with; few samples per user together with a small charge; a user"
         " unlike all others can take a cluster"
     )
+    guided: ClassVar[bool] = False  # every model is matched with users
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "single_announcements"})
     announcements: ClassVar[tuple[str, ...]] = ("raw", "noisy_losses", "noisy_contrasts")
     # Forward passes only.

@@ -35,6 +35,7 @@ class Mixture(Loss):
 
     needs: ClassVar[frozenset[str]] = frozenset({"losses", "single_uploads"})
     announcements: ClassVar[tuple[str, ...]] = ("raw", "noisy_max")
+    guided: ClassVar[bool] = False  # it has a start of its own
     paper: ClassVar[str] = "R-DPCFL (Malekmohammadi, Taik, Farnadi, TMLR 2025)"
     sees: ClassVar[str] = "stations see every single noised upload and every user's task"
     costs: ClassVar[str] = "nothing beyond the uploads for the groups; later announcements as `loss`"

@@ -154,7 +154,7 @@ def _estimate(at: RuleRound, found: Identification, tasks: list[_Task]) -> tuple
 
     Confirmed are the models whose users are of one group as far as their uploads tell, and groups seen to share one.
     """
-    if at.masked:
+    if at.blind:
         return -1, -1
     used = len(np.unique(found.identities))
     shared, single = sum(task.split.real for task in tasks), sum(task.split.single for task in tasks)

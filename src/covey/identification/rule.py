@@ -167,8 +167,9 @@ class Rule:
     """Base of all rules.
 
     needs: see `covey.parts.NEEDS`; announcements: values of `privacy.identity` that go with the rule; tells_tasks:
-    whether users work out their task and say it; uploads: models that every user uploads in a round to be grouped,
-    charged like any other; note: what a report has to say about the rule.
+    whether users work out their task and say it; guided: whether `clustering.start` and `clustering.rescue` apply,
+    which a rule with a start of its own does not need; uploads: models that every user uploads in a round to be
+    grouped, charged like any other; note: what a report has to say about the rule.
 
     For `covey methods`, a few words each; where they are empty, `covey.identification.methods` says what it can tell
     from the rest. paper: where the rule is from; computes: what a user computes in a round in which it announces; sees:
@@ -187,6 +188,7 @@ class Rule:
     announcements: ClassVar[tuple[str, ...]] = ("raw",)
     tells_tasks: ClassVar[bool] = False
     uploads: ClassVar[int] = 0
+    guided: ClassVar[bool] = False
     note: ClassVar[str] = ""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -232,6 +234,7 @@ class ScoreRule(Rule):
     passes_per_model: forward-plus-backward passes of a sample on one model; a forward pass alone counts a third.
     """
 
+    guided: ClassVar[bool] = True
     tells_tasks: ClassVar[bool] = True
     passes_per_model: ClassVar[float] = 1.0
 

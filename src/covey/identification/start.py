@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from covey.identification.evidence import Evidence, Split, best_split
 from covey.identification.rule import Identification, Ints, Memory, Regrouped, RuleRound, Trained, random_identities
+from covey.scenario import Scenario
 from covey.seeding import generator
 
 Weights = npt.NDArray[np.float32]
@@ -29,6 +30,9 @@ class Start:
     """`random`: the paper's start. Base of all starts; needs: see `covey.parts.NEEDS`."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.scenario = scenario
 
     def models(self, first: Weights) -> Weights:
         """(K, D) models of the first round, from K models drawn at random."""
@@ -49,6 +53,11 @@ class Start:
     def after_round(self, at: RuleRound, found: Identification, trained: Trained) -> Regrouped:
         """What a round of the start made of models and groups."""
         return Regrouped(found.identities, found.memory)
+
+
+def choose_start(scenario: Scenario) -> Start:
+    """`auto`: `release` where stations see single uploads, else `random`."""
+    return ReleaseStart(scenario) if scenario.security.mode == "none" else Start(scenario)
 
 
 class ReleaseStart(Start):

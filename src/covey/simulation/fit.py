@@ -8,6 +8,7 @@ from covey.data.over_time import DataOverTime
 from covey.errors import ScenarioError
 from covey.federated import Aggregation, LocalTraining, Members
 from covey.identification import Rule, ScoreRule
+from covey.identification.start import Start
 from covey.parts import UPLINKS, refuse_unmet
 from covey.scenario import Scenario
 from covey.simulation.world import World
@@ -31,6 +32,7 @@ def check_parts(
     scenario: Scenario,
     lacking: Mapping[str, str],
     rule: Rule,
+    start: Start,
     training: LocalTraining,
     aggregation: Aggregation,
     over_time: DataOverTime,
@@ -38,6 +40,7 @@ def check_parts(
     """Refuse the first part that needs something of `lacking`, which says for each need why it cannot be met."""
     parts = [
         ("clustering.rule", scenario.clustering.rule, rule.needs),
+        ("clustering.start", scenario.clustering.start, start.needs),
         ("training.local", scenario.training.local, training.needs),
         ("training.aggregation", scenario.training.aggregation, aggregation.needs),
         ("data.over_time", scenario.data.over_time, over_time.needs),

@@ -269,7 +269,7 @@ def regroup(world: World, turn: Turn, decision: Decision, uploads: Uploads, new:
     if world.start.under_way(state.round, state.memory):
         return world.start.after_round(at, turn.identification, trained)
     groups = world.rule.after_round(at, turn.identification, trained)
-    if world.scenario.clustering.rescue:
+    if world.scenario.clustering.rescue and world.rule.guided:
         groups = offer_free_model(at, turn.identification, trained, groups)
     return groups
 

@@ -119,12 +119,12 @@ class Simulation:
         if isinstance(mobility, TraceMobility):
             users_m = mobility.first_m
         rule = build_rule(scenario)
-        start: Start = STARTS.build(scenario.clustering.start) if isinstance(rule, ScoreRule) else Start()
+        start: Start = STARTS.build(scenario.clustering.start, scenario) if rule.guided else Start(scenario)
         training: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
         aggregation: Aggregation = AGGREGATIONS.build(scenario.training.aggregation, scenario)
         over_time: DataOverTime = DATA_OVER_TIME.build(scenario.data.over_time, scenario, seed)
         lacking = what_is_lacking(scenario, members) | ({} if fleet is None else dict(fleet.lacks))
-        check_parts(scenario, lacking, rule, training, aggregation, over_time)
+        check_parts(scenario, lacking, rule, start, training, aggregation, over_time)
         self.world = World(
             scenario=scenario,
             seed=seed,

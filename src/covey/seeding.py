@@ -35,6 +35,9 @@ PURPOSES: dict[str, int] = {
     "identity_noise": 22,
     "loss": 23,
     "masks": 24,
+    "offer": 30,
+    "start": 31,
+    "tie": 32,
     "mixture": 40,
     "soft": 41,
 }

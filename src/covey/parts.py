@@ -247,7 +247,6 @@ STARTS = Registry(
     "start of the models",
     "clustering.start",
     {
-        "auto": "covey.identification.start:choose_start",
         "random": "covey.identification.start:Start",
         "release": "covey.identification.start:ReleaseStart",
     },

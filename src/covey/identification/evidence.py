@@ -27,7 +27,7 @@ FADE = 0.9
 #: of one round have to do.
 REMEMBERED = 512
 #: Parts are told apart when their difference is this many standard deviations above what chance gives the best split.
-_BEYOND_CHANCE = 1.0
+_BEYOND_CHANCE = 2.0
 #: Parts of different groups differ by more than this share of what groups with nothing in common differ by: users of
 #: one group differ in what their own samples have left to learn.
 MATTERS = 0.25

@@ -102,18 +102,18 @@ def offer_free_model(at: RuleRound, found: Identification, trained: Trained, gro
     waited = at.round - past.last
     if waited < PATIENCE:
         return groups
-    splittable = [task for task in tasks if task.split.real] or [task for task in tasks if _open(task.split, waited)]
-    if splittable:
-        best = max(splittable, key=lambda task: (task.split.score - task.split.chance, len(task.heard)))
-        if not best.split.real:
-            best = max(splittable, key=lambda task: len(task.heard))
-            if estimate >= at.scenario.first_tasks:
-                return groups  # beyond these, models are added on evidence only
-        free = _free(at, found.identities, past, best.number, single=waited >= 2 * PATIENCE and len(best.heard) > 3)
-        return groups if free is None else _offer_part(at, found, trained, groups, past, best, free)
-    if waited < 2 * PATIENCE or estimate >= at.scenario.first_tasks:
-        return groups
-    return _offer_copy(at, found, trained, groups, past, tasks)
+    users = np.bincount(found.identities[found.identities >= 0], minlength=at.tasks)
+    shared = [task for task in tasks if task.split.real]
+    if shared:
+        best = max(shared, key=lambda task: task.split.score - task.split.chance)
+    else:
+        # Where nothing shows who shares a model, those of the largest task are the most likely to.
+        unknown = [task for task in tasks if not task.split.single and users[task.number] == users.max()]
+        if not unknown:
+            return groups if waited < 2 * PATIENCE else _offer_copy(at, found, trained, groups, past, tasks)
+        best = unknown[0]
+    free = _free(at, found.identities, past, best.number, single=waited >= 2 * PATIENCE, grow=best.split.real)
+    return groups if free is None else _offer_part(at, found, trained, groups, past, best, free)
 
 
 def hear(at: RuleRound, found: Identification, trained: Trained) -> Evidence:
@@ -144,11 +144,6 @@ def _heard(
     return _Task(number, users, best_split(evidence, users, at.samples[users].astype(np.float64), 2, rng, level))
 
 
-def _open(split: Split, waited: int) -> bool:
-    """Whether a task may hold two groups although uploads do not show them: at once if noise would hide them."""
-    return not split.single and (split.hidden or waited >= 2 * PATIENCE)
-
-
 def _estimate(at: RuleRound, found: Identification, tasks: list[_Task]) -> tuple[int, int]:
     """The number of groups: models in use, and one more for each that two groups share as uploads show.
 
@@ -161,12 +156,16 @@ def _estimate(at: RuleRound, found: Identification, tasks: list[_Task]) -> tuple
     return used + shared, 2 * shared + single
 
 
-def _free(at: RuleRound, identities: Ints, past: _Past, source: int, *, single: bool) -> int | None:
+def _free(
+    at: RuleRound, identities: Ints, past: _Past, source: int, *, single: bool = False, grow: bool = False
+) -> int | None:
     """The model to offer: one without users, or else one that was hardly trained, or else, if asked for, a `single`
-    user's; None if there is none."""
+    user's; None if there is none. Models beyond the first ones are used only to `grow`, on evidence."""
     users = np.bincount(identities[identities >= 0], minlength=at.tasks)
     other = np.arange(at.tasks) != source
-    hardly = (past.trained <= HARDLY) & (past.idle >= PATIENCE)
+    if not grow and (users > 0).sum() >= at.scenario.first_tasks:
+        other &= users > 0
+    hardly = (past.trained <= HARDLY) & (past.idle >= PATIENCE) & (users <= 1)
     known = (identities >= 0).all()
     for choice in ((users == 0) & (known | (past.idle > PATIENCE)), hardly, (users == 1) & single & known):
         free = np.flatnonzero(choice & other)
@@ -222,7 +221,7 @@ def _offer_copy(
     weights = np.where(np.isin(np.arange(at.tasks), known), 0.0, weights)
     users = np.bincount(found.identities[found.identities >= 0], minlength=at.tasks)
     source = int(weights.argmax())
-    free = _free(at, found.identities, past, source, single=False)
+    free = _free(at, found.identities, past, source)
     if free is None or weights[source] <= 0 or (users[source] < 2 and not at.blind):
         return groups
     models, movements = trained.models.copy(), trained.movements.copy()

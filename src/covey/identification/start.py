@@ -55,11 +55,6 @@ class Start:
         return Regrouped(found.identities, found.memory)
 
 
-def choose_start(scenario: Scenario) -> Start:
-    """`auto`: `release` where stations see single uploads, else `random`."""
-    return ReleaseStart(scenario) if scenario.security.mode == "none" else Start(scenario)
-
-
 class ReleaseStart(Start):
     """`release`: one model for all, until uploads tell the groups apart; then a model for each group that was found.
 

@@ -318,11 +318,11 @@ class Clustering(Section):
         ),
     )
     start: Annotated[str, PartName(STARTS)] = Field(
-        "auto",
+        "random",
         description=(
             "How models begin: `random` (K models and every user's task are drawn, as in the paper), `release` (one"
             " model for all until noised uploads tell the groups apart, then one for each group; it costs no privacy),"
-            " `auto` (`release` where stations see single uploads, else `random`), or your own as module:attribute."
+            " or your own as module:attribute."
         ),
     )
     rescue: bool = Field(

@@ -107,6 +107,8 @@ def offer_free_model(at: RuleRound, found: Identification, trained: Trained, gro
     if shared:
         best = max(shared, key=lambda task: task.split.score - task.split.chance)
     else:
+        if 0 <= at.scenario.training.rounds - 1 - at.round <= PATIENCE:
+            return groups  # too late for devices to make up their minds
         # Where nothing shows who shares a model, those of the largest task are the most likely to.
         unknown = [task for task in tasks if not task.split.single and users[task.number] == users.max()]
         if not unknown:

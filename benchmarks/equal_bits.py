@@ -231,7 +231,7 @@ def compare(given: argparse.Namespace) -> list[Verdict]:
         for done in as_completed([pool.submit(comparison.judge, case) for case in asked]):
             tell(done.result())
         if demo:
-            tell(comparison.judge_demo(given.flower or given.python))
+            tell(comparison.judge_demo(os.path.abspath(given.flower) if given.flower else given.python))
     except KeyboardInterrupt:
         seen = {verdict.case for verdict in verdicts}
         left = [case.name for case in asked if case.name not in seen] + [DEMO_NAME] * demo
@@ -258,6 +258,9 @@ def main(arguments: list[str] | None = None) -> int:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, stop)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Started in the background of a script: commands that a case interrupts would ignore it as well.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     started = time.monotonic()
     verdicts = compare(given)
     count = {status: sum(v.status == status for v in verdicts) for status in ("equal", "DIFFERENT", "not compared")}

@@ -34,7 +34,7 @@ def distances(products: np.ndarray) -> np.ndarray:
 
 
 def deviations(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
-    """How far the mean of `found` (draws, n, n) is from `expected` (n, n), in standard errors; 0 where nothing varies."""
+    """(n, n) how far the mean of `found` (draws, n, n) is from `expected`, in standard errors; 0 where none varies."""
     error = found.std(axis=0) / np.sqrt(len(found))
     off = found.mean(axis=0) - expected
     exact = error < 1e-12

@@ -40,7 +40,10 @@ def test_room_is_made_once_and_stays_through_files(
 
 
 def test_stations_run_the_added_tasks(tmp_path) -> None:
-    for overrides in (["clustering.max_tasks=8"], ["network.task_sets=[[0,1],[1,2],[2,3],[0,3]]", "clustering.max_tasks=6"]):
+    for overrides in (
+        ["clustering.max_tasks=8"],
+        ["network.task_sets=[[0,1],[1,2],[2,3],[0,3]]", "clustering.max_tasks=6"],
+    ):
         scenario = load_scenario("quick", overrides)
         run = {task for tasks in scenario.network.station_tasks for task in tasks}
         assert run == set(range(scenario.network.tasks))

@@ -123,7 +123,7 @@ def test_heavy_noise_ends_the_start_after_three_rounds_with_a_guess() -> None:
 
 def test_nothing_that_arrives_makes_no_groups() -> None:
     scenario = load_scenario("quick", ["training.rounds=5"])
-    history = simulate(scenario, seed=1000, transport=lambda round, uploads: [])
+    history = simulate(scenario, seed=1000, transport=lambda _, uploads: [])
     assert all(record.starting for record in history.records)
     assert equal(history.models)
 

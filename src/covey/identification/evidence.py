@@ -162,10 +162,10 @@ def best_split(
         # A user's product with itself is mostly noise and its own samples; a user counts as its group does.
         np.fill_diagonal(filled, level)
         labels = best_partition(filled, weights, parts, rng, starts=8)
-        within = known & (labels[:, None] == labels[None, :])
-        level = float(values[within].mean()) if within.any() else level
+        alike = known & (labels[:, None] == labels[None, :])
+        level = float(values[alike].mean()) if alike.any() else level
     found = int(labels.max(initial=0)) + 1
-    means, spreads = _between(values, variance, known, labels, found, level)
+    means, spreads, borrowed = _between(values, variance, known, labels, found, level)
     cosine, cosine_std, score, smallest = -1.0, 0.0, math.inf, math.inf
     centre = np.maximum(np.diag(means), max(1e-3 * level, 1e-100))
     for a in range(found):
@@ -175,7 +175,11 @@ def best_split(
                 cosine, cosine_std = means[a, b] / length, math.sqrt(spreads[a, b]) / length
             difference = means[a, a] + means[b, b] - 2 * means[a, b]
             smallest = min(smallest, difference)
-            score = min(score, difference / math.sqrt(max(spreads[a, a] + spreads[b, b] + 4 * spreads[a, b], 1e-300)))
+            within = spreads[a, a] + spreads[b, b]
+            if borrowed[a] or borrowed[b]:
+                # The level is the other part's own mean, or contains it: their errors add up.
+                within += 2 * math.sqrt(spreads[a, a] * spreads[b, b])
+            score = min(score, difference / math.sqrt(max(within + 4 * spreads[a, b], 1e-300)))
     chance = _BEYOND_CHANCE + math.sqrt(2 * math.log(2) * max(n - 1, 0))
     typical = float(variance[known].mean()) if known.any() else math.inf
     pairs = max(float(known.sum()) / 2, 1.0)
@@ -190,9 +194,18 @@ def best_split(
 
 def _between(
     values: Floats, variance: Floats, known: Bools, labels: Ints, parts: int, level: float
-) -> tuple[Floats, Floats]:
-    """Mean product and its variance between every two parts, (c, c) each; `level` where no pair is known."""
+) -> tuple[Floats, Floats, Bools]:
+    """Mean product and its variance between every two parts, (c, c) each; `level` where no pair is known.
+
+    Also which parts (c,) have no known pair of their own, so that the level, the mean of all pairs of equal labels,
+    stands for theirs with its variance.
+    """
     means, spreads = np.full((parts, parts), level), np.zeros((parts, parts))
+    borrowed = np.zeros(parts, dtype=bool)
+    alike = known & (labels[:, None] == labels[None, :])
+    if not alike.any():
+        alike = known
+    shared = 2 * float(variance[alike].sum()) / max(int(alike.sum()), 1) ** 2
     for a in range(parts):
         for b in range(parts):
             at = np.ix_(labels == a, labels == b)
@@ -201,4 +214,6 @@ def _between(
                 means[a, b] = values[at][known[at]].mean()
                 # Both orders of a pair within a part are one measurement.
                 spreads[a, b] = variance[at][known[at]].sum() / pairs**2 * (2 if a == b else 1)
-    return means, spreads
+            elif a == b:
+                borrowed[a], spreads[a, a] = True, shared
+    return means, spreads, borrowed

@@ -44,8 +44,9 @@ class Raw(Announcement):
         return False
 
     def tell(self, compute: UserCompute, users: list[int], round: int, together: int) -> npt.NDArray[Any]:
-        """What the rule says from losses and similarity, (n,) or (n, m)."""
-        return self.rule.tell(compute, users, round, self.batch, together)
+        """What the rule says from losses and similarity, (n,) or (n, m); of equal models, each user tosses for one."""
+        told = self.rule.tell(compute, users, round, self.batch, together)
+        return compute.toss(users, round, told) if told.ndim == 1 else told
 
     def find(self, at: RuleRound) -> Identification:
         """Everybody is asked; users that do not answer keep their task, but may have told it, and are labelled too."""

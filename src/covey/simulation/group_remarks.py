@@ -84,7 +84,9 @@ def _offers(history: History) -> list[str]:
             "copy": f"to the users of task {record.offered_source} as a copy, because no uploads can be compared",
         }[OFFER_REASONS[record.offered_reason]]
         sentences.append(f"After round {record.round}, model {record.offered_task} was offered {why}.")
-    if len(made) > _NAMED:
+    if len(made) == _NAMED + 1:
+        sentences.append(f"A model was offered once more, after round {made[-1].round}.")
+    elif len(made) > _NAMED:
         sentences.append(
             f"Models were offered {len(made) - _NAMED} more times, the last one after round {made[-1].round}."
         )

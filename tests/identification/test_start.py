@@ -1,0 +1,167 @@
+"""How a run begins: random models, or one for all until noised uploads tell the groups apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from covey.errors import ScenarioError
+from covey.identification.start import LONGEST, ReleaseStart, Start, choose_start
+from covey.radio import broadcast_times
+from covey.scenario import load_scenario
+from covey.simulation import History, Simulation, simulate
+
+SEEDS = range(1000, 1005)
+
+
+def play(*overrides: str, seed: int, rounds: int = 6) -> History:
+    return simulate(load_scenario("quick", [*overrides, f"training.rounds={rounds}"]), seed=seed)
+
+
+def equal(models: np.ndarray) -> bool:
+    return bool((models == models[0]).all())
+
+
+@pytest.mark.parametrize("overrides", [[], ["network.tasks=8"]], ids=["4 tasks", "8 tasks"])
+def test_all_models_are_equal_until_the_start_is_over(overrides: list[str]) -> None:
+    for seed in SEEDS:
+        with Simulation(load_scenario("quick", overrides), seed=seed) as run:
+            started = 0
+            while run.world.start.under_way(run.state.round, run.state.memory):
+                assert equal(run.state.models)
+                # One model is sent, once.
+                assert run.state.active.sum() == 1
+                before = run.state.models
+                record = run.play()
+                started += 1
+                assert record.starting == 1
+                assert (run.state.models[0] != before[0]).any()
+            assert 1 <= started <= LONGEST
+            assert "start.over" in run.state.memory
+            assert not equal(run.state.models)
+            assert run.play().starting == 0
+
+
+def test_groups_are_found_on_quick_and_charges_do_not_depend_on_it() -> None:
+    for seed in SEEDS:
+        history = play(seed=seed)
+        assert history.column("clustering_accuracy")[-1] == 1.0
+        assert history.records[0].starting == 1
+        # Only uploads are charged: what a served user pays depends on its clipping norm and noise alone.
+        served = history.user_column("station") >= 0
+        noise = history.user_column("noise_std")
+        rho = np.where(served, 2 * history.clip**2 / np.where(served, noise, 1.0) ** 2, 0.0).cumsum(axis=0)
+        np.testing.assert_allclose(history.user_column("rho"), rho, rtol=1e-9)
+        assert not history.user_column("rho_identity").any()
+
+
+def test_a_found_group_has_a_model_made_from_its_own_uploads() -> None:
+    """The model of each part is the mean of what its users uploaded, weighted by samples; others stay as they were."""
+    sent: dict[int, np.ndarray] = {}
+
+    def listen(round, uploads):
+        if round == 0:
+            sent.update({upload.user: upload.weights for upload in uploads})
+        return uploads
+
+    with Simulation("quick", seed=1000, transport=listen) as run:
+        record = run.play()
+        state, samples = run.state, run.world.samples
+        assert "start.over" in state.memory
+        found = record.groups_estimate
+        total = samples[list(sent)].sum()
+        common = sum(samples[user] * sent[user].astype(np.float64) for user in sent) / total
+        for task in range(found):
+            users = [user for user in sent if state.identities[user] == task]
+            mean = sum(samples[user] * sent[user].astype(np.float64) for user in users) / samples[users].sum()
+            np.testing.assert_allclose(state.models[task], mean, atol=1e-6)
+            np.testing.assert_allclose(state.movements[task], state.models[task] - run.world.first_models[0], atol=1e-6)
+        for task in range(found, 4):
+            np.testing.assert_allclose(state.models[task], common, atol=1e-6)
+            assert not state.movements[task].any()
+        assert state.active.any(axis=0).tolist() == [task < found for task in range(4)]
+
+
+def test_the_air_of_the_start_is_that_of_one_model() -> None:
+    with Simulation("quick", seed=1000) as run:
+        one = broadcast_times(run.state.active, run.world.model_bits, run.world.scenario.radio.downlink_rate_bps)
+        assert run.play().downlink_s == pytest.approx(float(one.sum()))
+    with Simulation(load_scenario("quick", ["clustering.start=random"]), seed=1000) as run:
+        assert run.play().downlink_s == pytest.approx(12 * float(one.sum()))
+
+
+def test_eight_tasks_for_four_groups_use_four_models() -> None:
+    histories = [play("network.tasks=8", seed=seed, rounds=10) for seed in SEEDS]
+    used = [8 - len(history.unused_tasks()) for history in histories]
+    estimates = [int(np.median(history.column("groups_estimate")[-5:])) for history in histories]
+    assert sum(number == 4 for number in used) >= 3
+    assert sum(number == 4 for number in estimates) >= 3
+    assert np.mean([history.column("clustering_accuracy")[-1] for history in histories]) > 0.9
+
+
+@pytest.mark.parametrize("start", ["auto", "random"])
+def test_models_grow_from_two_to_the_number_of_groups(start: str) -> None:
+    grow = ["network.tasks=2", "clustering.max_tasks=8", f"clustering.start={start}"]
+    right = []
+    for seed in SEEDS:
+        history = play(*grow, seed=seed, rounds=12)
+        assert history.scenario.first_tasks == 2
+        assert history.scenario.groups == 4
+        right.append(history.column("clustering_accuracy")[-1] == 1.0)
+    assert sum(right) >= 4
+    alone = play("network.tasks=2", f"clustering.start={start}", seed=1000, rounds=12)
+    assert alone.column("clustering_accuracy")[-1] < 0.6
+
+
+def test_heavy_noise_ends_the_start_after_three_rounds_with_a_guess() -> None:
+    history = play("privacy.v_max=500", "privacy.n_min=500", seed=1000, rounds=5)
+    assert [record.starting for record in history.records] == [1, 1, 1, 0, 0]
+    assert history.records[LONGEST - 1].groups_confirmed == 0
+    assert history.records[LONGEST - 1].groups_estimate == 4
+    assert [record.groups_estimate for record in history.records[:2]] == [-1, -1]
+
+
+def test_nothing_that_arrives_makes_no_groups() -> None:
+    scenario = load_scenario("quick", ["training.rounds=5"])
+    history = simulate(scenario, seed=1000, transport=lambda _, uploads: [])
+    assert all(record.starting for record in history.records)
+    assert equal(history.models)
+
+
+def test_the_start_follows_what_stations_see() -> None:
+    assert type(choose_start(load_scenario("quick"))) is ReleaseStart
+    for mode in ("blind", "masked"):
+        scenario = load_scenario("quick", [f"security.mode={mode}"])
+        assert type(choose_start(scenario)) is Start
+        with Simulation(scenario, seed=0) as run:
+            assert not equal(run.state.models)
+            assert run.play().starting == 0
+
+
+@pytest.mark.parametrize("mode", ["blind", "masked"])
+def test_a_start_from_uploads_is_refused_where_they_are_not_seen(mode: str) -> None:
+    scenario = load_scenario("quick", ["clustering.start=release", f"security.mode={mode}"])
+    with pytest.raises(ScenarioError, match=rf"clustering\.start.*release.*security\.mode is '{mode}'") as caught:
+        Simulation(scenario)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rule", ["kmeans", "oracle"])
+def test_rules_with_a_start_of_their_own_keep_it(rule: str) -> None:
+    for start in ("auto", "release"):
+        scenario = load_scenario("quick", [f"clustering.rule={rule}", f"clustering.start={start}"])
+        with Simulation(scenario, seed=0) as run:
+            assert type(run.world.start) is Start
+            assert run.play().starting == 0
+
+
+def test_the_random_start_is_the_papers() -> None:
+    start = Start(load_scenario("quick"))
+    first = np.arange(6, dtype=np.float32).reshape(3, 2)
+    capable = np.array([[True, False, True], [True, True, False]])
+    assert start.models(first) is first
+    np.testing.assert_array_equal(start.broadcasts(capable), capable)
+    assert not start.under_way(0, {})
+    release = ReleaseStart(load_scenario("quick"))
+    np.testing.assert_array_equal(release.models(first), [[0, 1]] * 3)
+    np.testing.assert_array_equal(release.broadcasts(capable[:, 1:]), [[False, False], [True, False]])

@@ -139,7 +139,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
     # Options at their default are left out, so that older calibrations keep their hash.
     clustering = scenario.clustering.model_dump(mode="json")
     for section, values, options in (
-        (scenario.clustering, clustering, ("announce_every", "announce_rounds")),
+        (scenario.clustering, clustering, ("announce_every", "announce_rounds", "start", "rescue", "max_tasks", "first_tasks")),
         (scenario.data, data, ("group_sizes", "rotations", "over_time")),
         (scenario.training, training, ("local", "aggregation")),
     ):

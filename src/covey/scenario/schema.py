@@ -326,7 +326,7 @@ class Clustering(Section):
         ),
     )
     rescue: bool = Field(
-        True,
+        False,
         description=(
             "Whether stations offer a model that nobody uses to part of a task's users, on evidence from noised"
             " uploads; it costs no privacy."

@@ -237,6 +237,19 @@ def test_stations_that_do_not_know_tasks_go_by_trained_models_alone(mode: str) -
     np.testing.assert_array_equal(found[0].identities, TASKS_OF)
 
 
+@pytest.mark.parametrize("mode", ["blind", "masked"])
+def test_a_model_whose_sum_stayed_closed_is_not_free(mode: str) -> None:
+    """Too few uploads for a task are not opened; their number is known, and says that somebody uses the model."""
+    stage = Stage(TASKS_OF, GROUPS, mode=mode)
+    trained = stage.trained(9, np.arange(8))
+    memory = {"rescue.trained": np.full(4, 9), "rescue.idle": np.array([0, 5, 5, 0])}
+    at = stage.at(9, memory)
+    for counts, free in (([8, 1, 0, 1], [2]), ([8, 0, 1, 1], [1]), ([8, 1, 1, 1], []), ([-1, -1, -1, -1], [])):
+        heard = replace(trained, counts=np.array(counts))
+        found = offer_free_model(at, Identification(TASKS_OF, at.ledger), heard, Regrouped(TASKS_OF, memory))
+        assert [offer.task for offer in found.offers] == free
+
+
 def test_a_task_of_many_users_is_judged_by_some_of_them() -> None:
     users = 3 * MOST
     found = Stage(np.zeros(users, np.int64), np.arange(users) % 2).play(2)

@@ -47,7 +47,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Past:
-    """What was remembered: rounds in which each model was trained since it was offered, and rounds since it was trained
+    """What was remembered: rounds in which each model was trained since it was offered, and rounds since it was used
     last, (K,) each; the round of the last offer; the largest squared length of a group's step."""
 
     trained: Ints
@@ -66,12 +66,12 @@ class _Past:
             float(memory["rescue.level"][0]) if "rescue.level" in memory else 0.0,
         )
 
-    def after(self, trained: npt.NDArray[np.bool_], level: float) -> _Past:
-        """With a round in which these models (K,) were trained."""
+    def after(self, trained: npt.NDArray[np.bool_], used: npt.NDArray[np.bool_], level: float) -> _Past:
+        """With a round in which these models (K,) were trained, and these used, though sums may have stayed closed."""
         return replace(
             self,
             trained=self.trained + trained,
-            idle=np.where(trained, 0, self.idle + 1),
+            idle=np.where(used, 0, self.idle + 1),
             level=max(self.level, level),
         )
 
@@ -98,7 +98,7 @@ def offer_free_model(at: RuleRound, found: Identification, trained: Trained, gro
     past = _Past.of(at.memory, at.tasks)
     rng = generator(at.seed, "offer", round=at.round)
     tasks = [task for number in range(at.tasks) if (task := _heard(at, evidence, found, number, past.level, rng))]
-    past = past.after(trained.totals > 0, max((task.split.level for task in tasks), default=0.0))
+    past = past.after(trained.totals > 0, trained.used, max((task.split.level for task in tasks), default=0.0))
     memory = dict(groups.memory) | evidence.memory | past.memory
     estimate, confirmed = _estimate(at, found, tasks)
     groups = replace(groups, memory=memory, estimate=estimate, confirmed=confirmed)

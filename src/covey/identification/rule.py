@@ -112,7 +112,8 @@ class Trained:
 
     intake: what stations let in; joined: (U,) users whose upload is in a model; noise_std: (U,) noise on the sums of
     clipped gradients, 0 where a user was not served; models, movements: (K, D) after the round; totals: (K,) samples
-    behind each new model; first_models: (K, D) before the first round.
+    behind each new model; first_models: (K, D) before the first round; counts: (K,) uploads for each model where sums
+    of too few stay closed, -1 where stations do not know.
     """
 
     intake: Intake
@@ -122,6 +123,12 @@ class Trained:
     movements: Weights
     totals: Floats
     first_models: Weights
+    counts: Ints | None = None
+
+    @property
+    def used(self) -> Bools:
+        """(K,) models for which stations know, or cannot rule out, that somebody uploaded in this round."""
+        return np.asarray(self.totals > 0 if self.counts is None else self.counts != 0)
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,9 @@ def aggregate_masked(
     task = identities[users]
     known = task >= 0
     wanted = len(np.unique(task[known & intake.accepted & np.isfinite(intake.weights).all(axis=1)]))
+    unknown = np.full(world.tasks, -1)
     if len(users) < security.minimum:
-        return NewModels(state.models.copy(), np.zeros(world.tasks), joined, closed_tasks=wanted)
+        return NewModels(state.models.copy(), np.zeros(world.tasks), joined, closed_tasks=wanted, counts=unknown)
     found = world.fleet.open_masked_sums() or aggregate_masked(
         intake.weights,
         world.samples[users],
@@ -66,6 +67,7 @@ def aggregate_masked(
         unsent=len(found.refused),
         protocol_bytes=int(sent.sum() + found.cost.total_down_bytes().sum() + sum(found.cost.backhaul_bytes.values())),
         protocol_sent_bytes=sent,
+        counts=found.counts,
     )
 
 
@@ -76,6 +78,14 @@ def without_small_tasks(world: World, identities: NDArray[np.int64], intake: Int
     enough = len(users) >= threshold(world.scenario.security, len(intake.users)) if len(intake.users) else False
     opened = intake.accepted & (counts[identities[intake.users]] >= world.scenario.security.minimum) & enough
     return replace(intake, accepted=opened)
+
+
+def counts_of(world: World, identities: NDArray[np.int64], intake: Intake) -> NDArray[np.int64]:
+    """(K,) uploads for each task, as masked aggregation would tell stations; -1 where it would tell nothing."""
+    users, asked = intake.users[intake.accepted], len(intake.users)
+    if asked < world.scenario.security.minimum or len(users) < threshold(world.scenario.security, asked):
+        return np.full(world.tasks, -1)
+    return np.bincount(identities[users], minlength=world.tasks)
 
 
 def threshold(security: Security, users: int) -> int:

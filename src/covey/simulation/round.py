@@ -23,7 +23,7 @@ from covey.network import Observation, Plan, with_fresh
 from covey.radio import broadcast_times, distances
 from covey.seeding import generator
 from covey.simulation.account import account
-from covey.simulation.masking import aggregate_masked, broadcasting, totals_of, without_small_tasks
+from covey.simulation.masking import aggregate_masked, broadcasting, counts_of, totals_of, without_small_tasks
 from covey.simulation.record import RoundRecord
 from covey.simulation.stages import Decision, Finished, NewModels, Turn, Uploads
 from covey.simulation.state import State
@@ -225,8 +225,9 @@ def aggregate(world: World, turn: Turn, decision: Decision, uploads: Uploads) ->
     state, identities = turn.state, turn.identification.identities
     if world.masked:
         return aggregate_masked(world, state, identities, decision, uploads.intake)
-    intake = uploads.intake
+    intake, counts = uploads.intake, None
     if world.blind:
+        counts = counts_of(world, identities, intake)
         intake = without_small_tasks(world, identities, intake)
     users = intake.users[intake.accepted]
     models = world.aggregation.combine(
@@ -244,7 +245,7 @@ def aggregate(world: World, turn: Turn, decision: Decision, uploads: Uploads) ->
     closed = len(np.unique(identities[uploads.intake.users[uploads.intake.accepted]])) - len(
         np.unique(identities[users])
     )
-    return NewModels(models, totals_of(world, identities, users), joined, closed_tasks=closed)
+    return NewModels(models, totals_of(world, identities, users), joined, closed_tasks=closed, counts=counts)
 
 
 def evaluate(world: World, turn: Turn, new: NewModels) -> Evaluation:
@@ -264,6 +265,7 @@ def regroup(world: World, turn: Turn, decision: Decision, uploads: Uploads, new:
         movements=_movements(state, new.models),
         totals=new.totals,
         first_models=world.first_models,
+        counts=new.counts,
     )
     at = rule_round(world, state, turn.groups)
     if world.start.under_way(state.round, state.memory):

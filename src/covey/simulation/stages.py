@@ -60,6 +60,8 @@ class NewModels:
 
     joined: (U,) bool, users whose upload is in a model; closed_tasks: tasks whose sum was too small to be opened;
     unsent: uploads that could not be masked and therefore were not sent;
+    counts: (K,) uploads for each model that stations know of, those of sums that stayed closed included, -1 where they
+    do not; None where totals tell;
     protocol_bytes: sent, received and passed on for secure aggregation besides the uploads; protocol_sent_bytes: (U,)
     those that users sent.
     """
@@ -71,6 +73,7 @@ class NewModels:
     unsent: int = 0
     protocol_bytes: int = 0
     protocol_sent_bytes: NDArray[np.int64] | int = 0
+    counts: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)

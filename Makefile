@@ -75,10 +75,11 @@ results: setup  ## The same on CIFAR-10 and FEMNIST with ten seeds (both needed;
 	@$(BIN)/covey figures all --scale full --out results/figures
 	@$(BIN)/python -m covey.figures.page results/figures
 
-study: setup  ## Repeat the study of identification rules (CIFAR-10 needed: covey data fetch cifar10; about an hour)
+study: setup  ## Repeat the study of groups (CIFAR-10 and FEMNIST needed: covey data fetch; hours, can be resumed)
 	@$(BIN)/python experiments/similarity.py
-	@$(BIN)/python experiments/clustering.py --data digits digits_no_noise digits_rotation --seeds 60
-	@$(BIN)/python experiments/clustering.py --data cifar10 --seeds 10
+	@$(BIN)/python experiments/clustering.py --judged
+	@$(BIN)/python experiments/clustering.py --judged --data cifar10 femnist
+	@$(BIN)/python experiments/private_identities.py
 
 study-policies: setup  ## Repeat the study of learned policies (CIFAR-10 needed; about two hours on two cores)
 	@$(BIN)/python experiments/association.py tune

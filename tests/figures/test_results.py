@@ -43,14 +43,14 @@ def test_committed_cells_are_sorted_whole_and_say_what_computed_them(path: Path)
 def test_the_studies_find_their_committed_cells(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     monkeypatch.syspath_prepend(ROOT / "experiments")
-    studies = {name: import_module(name) for name in ("association", "clustering", "identities")}
+    studies = {name: import_module(name) for name in ("association", "clustering", "identities", "private_identities")}
     wanted = [
         ("association", studies["association"].real_play("digits", "greedy", 100)),
         ("association", studies["association"].real_play("cifar10", "dpvd_alone", 102)),
         ("clustering", studies["clustering"].cell("digits", "new", "greedy", 1000)),
         ("clustering", studies["clustering"].cell("synthetic_100", "oracle", "greedy", 1002)),
         ("identities", studies["identities"].announced("swap8", 9)),
-        ("identities", studies["identities"].identity_run("digits", "coverage", "release_9", 19)),
+        ("private_identities", studies["private_identities"].cell("rotation", "noisy_contrasts_0.02", 1004)),
     ]
     for name, cell in wanted:
         assert Store(ROOT / "results" / name / "cells.jsonl", any_version=True).has(cell), cell.label

@@ -79,7 +79,6 @@ study: setup  ## Repeat the study of groups (CIFAR-10 and FEMNIST needed: covey 
 	@$(BIN)/python experiments/similarity.py
 	@$(BIN)/python experiments/clustering.py --judged
 	@$(BIN)/python experiments/clustering.py --judged --data cifar10 femnist
-	@$(BIN)/python experiments/private_identities.py
 
 study-policies: setup  ## Repeat the study of learned policies (CIFAR-10 needed; about two hours on two cores)
 	@$(BIN)/python experiments/association.py tune
@@ -94,6 +93,7 @@ study-identities: setup  ## Repeat the study of private identities (CIFAR-10 nee
 	@$(BIN)/python experiments/identities.py announce
 	@$(BIN)/python experiments/identities.py runs --data digits --seeds 20
 	@$(BIN)/python experiments/identities.py runs --data cifar10 --seeds 3
+	@$(BIN)/python experiments/private_identities.py --judged --seeds 20
 	@$(BIN)/python experiments/identities.py page
 
 study-mnist: setup  ## Repeat the published setting on rotated MNIST (covey data fetch mnist; about ten minutes)

@@ -57,10 +57,11 @@ _MIXES = ("{0 = 2, 1 = 1}", "{1 = 1, 2 = 2}", "{3 = 2, 4 = 1}", "{4 = 1, 5 = 2}"
 
 
 def _unknown_groups(groups: int, *changes: str) -> Setting:
-    """Digits of `groups` label mixes, three users each, and stations that run all models."""
+    """Digits of `groups` label mixes, about three users each, and stations that run all models."""
     own = (
-        f"network.users={3 * groups}", f"data.mixes=[{', '.join(_MIXES[:groups])}]", "data.samples_min=40",
-        "data.samples_max=60", "data.test_samples=20", "radio.downlink_rate_bps=7e7", *changes,
+        # At least as many users as models.
+        f"network.users={max(3 * groups, 8)}", f"data.mixes=[{', '.join(_MIXES[:groups])}]", "data.samples_min=35",
+        "data.samples_max=50", "data.test_samples=20", "radio.downlink_rate_bps=7e7", *changes,
     )  # fmt: skip
     return Setting("quick", own, judged=20, variants=("new",))
 
@@ -70,11 +71,13 @@ DATA: dict[str, Setting] = {
     "digits_noise_4": Setting("quick", ("privacy.v_max=48",), variants=MAIN),
     "digits_noise_16": Setting("quick", ("privacy.v_max=192",), variants=MAIN),
     "digits_rotation": Setting("quick", ("data.partition=rotation", "data.mixes=default")),
-    "digits_label_swap": Setting("quick", ("data.partition=label_swap", "data.mixes=default"), variants=MAIN),
+    "digits_label_swap": Setting(
+        "quick", ("data.partition=label_swap", "data.mixes=default"), variants=(*MAIN, "random_rescue")
+    ),
     "digits_dirichlet": Setting(
         "quick",
         ("data.partition=dirichlet", "data.mixes=default", "data.samples_min=35", "data.samples_max=50"),
-        variants=MAIN,
+        variants=(*MAIN, "random_rescue"),
     ),
     "digits_7_3_1_1": Setting(
         "quick", ("data.group_sizes=[7, 3, 1, 1]", "data.samples_min=30", "data.samples_max=40"), variants=MAIN

@@ -260,7 +260,8 @@ def _numbers(found: Found) -> list[str]:
         *wrapped(
             "Nobody tells a run how many groups there are. Stations estimate it from uploads (`groups_estimate`):"
             " models in use, and one more for each that two groups visibly share. Digits of label mixes, three users in"
-            " each group, of which neighbours share a class; number found: the estimate of the last round is right."
+            " each group (four in each of two), of which neighbours share a class; number"
+            " found: the estimate of the last round is right."
         ),
         "",
     ]

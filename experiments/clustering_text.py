@@ -14,7 +14,7 @@ IDEA = _lines("""
 
 Users do not know their group; they try all models and take the one that suits them best. That goes wrong in one
 way: **groups collide**. Users of one group soon agree, but two groups that like the same model best in the first
-rounds stay on it for good, and another model is left without users. Which groups collide is decided by the weights
+rounds seldom part again, and another model is left without users. Which groups collide is decided by the weights
 that were drawn for the models, before anybody has learnt anything, and nothing in the rule itself brings an unused
 model back. covey adds two things, on by default:
 

@@ -75,10 +75,10 @@ results: setup  ## The same on CIFAR-10 and FEMNIST with ten seeds (both needed;
 	@$(BIN)/covey figures all --scale full --out results/figures
 	@$(BIN)/python -m covey.figures.page results/figures
 
-study: setup  ## Repeat the study of identification rules (CIFAR-10 needed: covey data fetch cifar10; about an hour)
+study: setup  ## Repeat the study of groups (CIFAR-10 and FEMNIST needed: covey data fetch; hours, can be resumed)
 	@$(BIN)/python experiments/similarity.py
-	@$(BIN)/python experiments/clustering.py --data digits digits_no_noise digits_rotation --seeds 60
-	@$(BIN)/python experiments/clustering.py --data cifar10 --seeds 10
+	@$(BIN)/python experiments/clustering.py --judged
+	@$(BIN)/python experiments/clustering.py --judged --data cifar10 femnist
 
 study-policies: setup  ## Repeat the study of learned policies (CIFAR-10 needed; about two hours on two cores)
 	@$(BIN)/python experiments/association.py tune
@@ -93,6 +93,7 @@ study-identities: setup  ## Repeat the study of private identities (CIFAR-10 nee
 	@$(BIN)/python experiments/identities.py announce
 	@$(BIN)/python experiments/identities.py runs --data digits --seeds 20
 	@$(BIN)/python experiments/identities.py runs --data cifar10 --seeds 3
+	@$(BIN)/python experiments/private_identities.py --judged --seeds 20
 	@$(BIN)/python experiments/identities.py page
 
 study-mnist: setup  ## Repeat the published setting on rotated MNIST (covey data fetch mnist; about ten minutes)

@@ -1,77 +1,197 @@
-"""Which identification rule finds the groups? Accuracy by round, rule and data set, over many seeds.
+"""Do runs find the groups? Whole runs by data, variant, policy and seed, and the page made from them.
 
-    python experiments/clustering.py --data digits cifar10 --seeds 10 --out results/clustering
+    python experiments/clustering.py --development                     # a few seeds, of cheap data
+    python experiments/clustering.py --judged --data digits campus     # the seeds that verdicts are made from
+    python experiments/clustering.py                                   # the page and its plot alone
 
-Every (data, rule, seed) is one cell of the study's store; finished cells are cached, so that the script can be
-interrupted and resumed. At the end it writes accuracy.csv, accuracy.png and the documentation page
-docs/clustering.md from the cells alone.
+Every (data, variant, policy, seed) is one cell of the study's store; finished cells are not computed again, so that
+the script can be stopped and started at will. Settings were chosen on development seeds, which count from 1000; judged
+seeds count from 5000 and are computed once, with settings that no longer change. At the end the script writes
+accuracy.csv, accuracy.png and docs/clustering.md from the cells alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from clustering_page import write_tables
-from study import compute, options_of
+import numpy as np
+from clustering_page import DEVELOPMENT, JUDGED, write_page
+from study import compute, forget, options_of
 
-from covey import simulate
+from covey import History, simulate
 from covey.figures.cells import Cell
 from covey.jobs import Values
 
-RULES = {
-    "gradient_loss_0.2": ["clustering.rule=gradient_loss", "clustering.similarity_weight=0.2"],
-    "gradient_loss_0.5": ["clustering.rule=gradient_loss", "clustering.similarity_weight=0.5"],
-    "loss": ["clustering.rule=loss"],
-    "kmeans": ["clustering.rule=kmeans"],
-    "printed_sign_0.2": ["clustering.rule=printed_sign", "clustering.similarity_weight=0.2"],
+_PAPER = ("clustering.start=random", "clustering.rescue=false")
+VARIANTS: dict[str, tuple[str, ...]] = {
+    "new": (),
+    "paper_start": _PAPER,
+    "random_rescue": ("clustering.start=random",),
+    # As published, without a start and a rescue that are covey's own.
+    "loss": ("clustering.rule=loss", *_PAPER),
+    "loss_vectors": ("clustering.rule=loss_vectors",),
+    "oracle": ("clustering.rule=oracle",),
 }
-DATA = {
-    "digits": ("quick", []),
-    "digits_no_noise": ("quick", ["privacy.noise=off"]),
-    "digits_rotation": ("quick", ["data.partition=rotation"]),
-    "cifar10": ("paper", []),
-}
-COLUMNS = ("clustering_accuracy", "adjusted_rand_index", "loss", "accuracy")
+#: Variants that the verdicts need, under both policies; the others under `greedy` alone.
+MAIN = ("new", "paper_start", "oracle")
+POLICIES = ("greedy", "coverage")
 
 
 @dataclass(frozen=True)
-class RuleRun(Cell):
-    """A run under `greedy` with one of the rules."""
+class Setting:
+    """A data set of the study: a preset and its changes; judged: number of seeds; variants: that are run on it."""
+
+    preset: str
+    changes: tuple[str, ...] = ()
+    judged: int = 60
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    policies: tuple[str, ...] = POLICIES
+    cheap: bool = True
+
+
+#: Label mixes of up to six groups of digits; neighbours share a class.
+_MIXES = ("{0 = 2, 1 = 1}", "{1 = 1, 2 = 2}", "{3 = 2, 4 = 1}", "{4 = 1, 5 = 2}", "{6 = 2, 7 = 1}", "{8 = 2, 9 = 1}")
+
+
+def _unknown_groups(groups: int, *changes: str) -> Setting:
+    """Digits of `groups` label mixes, about three users each, and stations that run all models."""
+    own = (
+        # At least as many users as models.
+        f"network.users={max(3 * groups, 8)}", f"data.mixes=[{', '.join(_MIXES[:groups])}]", "data.samples_min=35",
+        "data.samples_max=50", "data.test_samples=20", "radio.downlink_rate_bps=7e7", *changes,
+    )  # fmt: skip
+    return Setting("quick", own, judged=20, variants=("new",))
+
+
+DATA: dict[str, Setting] = {
+    "digits": Setting("quick"),
+    "digits_noise_4": Setting("quick", ("privacy.v_max=48",), variants=MAIN),
+    "digits_noise_16": Setting("quick", ("privacy.v_max=192",), variants=MAIN),
+    "digits_rotation": Setting("quick", ("data.partition=rotation", "data.mixes=default")),
+    "digits_label_swap": Setting(
+        "quick", ("data.partition=label_swap", "data.mixes=default"), variants=(*MAIN, "random_rescue")
+    ),
+    "digits_dirichlet": Setting(
+        "quick",
+        ("data.partition=dirichlet", "data.mixes=default", "data.samples_min=35", "data.samples_max=50"),
+        variants=(*MAIN, "random_rescue"),
+    ),
+    "digits_7_3_1_1": Setting(
+        "quick", ("data.group_sizes=[7, 3, 1, 1]", "data.samples_min=30", "data.samples_max=40"), variants=MAIN
+    ),
+    "digits_swap_in_round_8": Setting(
+        "quick", ("data.over_time=examples.parts.label_swap:LabelSwap",), judged=20, variants=MAIN
+    ),
+    "campus": Setting("campus", ("training.rounds=15",), judged=10, variants=MAIN),
+    "synthetic_100": Setting(
+        "campus",
+        # 40 broadcasts of 6.72 kbit fit in 10 ms.
+        ("network.users=100", "network.tasks=8", "network.tasks_per_station=4", "radio.downlink_rate_bps=2.7e7",
+         "training.rounds=15"),
+        judged=20, variants=MAIN,
+    ),
+    "cifar10": Setting("paper", judged=20, variants=MAIN, cheap=False),
+    "femnist": Setting("femnist", judged=10, variants=MAIN, cheap=False),
+    **{
+        f"groups_{groups}_of_8": _unknown_groups(groups, "network.tasks=8", "network.tasks_per_station=8")
+        for groups in range(2, 7)
+    },
+    **{
+        f"groups_{groups}_growing": _unknown_groups(
+            groups, "network.tasks=2", "network.tasks_per_station=8", "clustering.max_tasks=8"
+        )
+        for groups in range(2, 7)
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GroupRun(Cell):
+    """A run under a policy with one of the variants."""
 
     data: str = ""
-    rule: str = ""
-    kind: ClassVar[str] = "clustering"
+    variant: str = ""
+    policy: str = ""
+    kind: ClassVar[str] = "groups"
 
     @property
     def label(self) -> str:
-        """Data, rule and seed."""
-        return f"{self.data} {self.rule} seed {self.seed}"
+        """Data, variant, policy and seed."""
+        return f"{self.data} {self.variant} {self.policy} seed {self.seed}"
 
     def compute(self, folder: Path) -> Values:
-        """The columns of the run."""
-        history = simulate(self.loaded, "greedy", seed=self.seed)
-        return {name: history.column(name).tolist() for name in COLUMNS}
+        """Curves by round, and at the end: the cost, the number of groups as estimated, models in use, offers."""
+        history = simulate(self.loaded, self.policy, seed=self.seed)
+        last = history.records[-1]
+        return {
+            "clustering_accuracy": history.column("clustering_accuracy").tolist(),
+            "accuracy": history.column("accuracy").tolist(),
+            "rho_mean": float(last.rho_mean),
+            "rho_max": float(last.rho_max),
+            "groups": int(self.loaded.groups),
+            "groups_estimate": int(last.groups_estimate),
+            "groups_confirmed": int(last.groups_confirmed),
+            "models_used": int(np.sum(np.array(last.task_users) > 0)),
+            "group_models": _group_models(history),
+            "offers": int((history.column("offered_task") >= 0).sum()),
+            "starting_rounds": int(history.column("starting").sum()),
+        }
 
 
-def cell(data: str, rule: str, seed: int) -> RuleRun:
+def _group_models(history: History) -> list[int]:
+    """By round: on how many different models the groups are, each on that of most of its users."""
+    found = []
+    for users in (record.users for record in history.records):
+        groups = [users.identity[users.group == group] for group in np.unique(users.group)]
+        found.append(len({int(np.bincount(identities).argmax()) for identities in groups}))
+    return found
+
+
+def cell(data: str, variant: str, policy: str, seed: int) -> GroupRun:
     """The cell with these names."""
-    preset, overrides = DATA[data]
-    return RuleRun(preset, (*overrides, *RULES[rule]), seed, data, rule)
+    setting = DATA[data]
+    return GroupRun(setting.preset, (*setting.changes, *VARIANTS[variant]), seed, data, variant, policy)
+
+
+def cells_of(data: str, seeds: range, variants: Sequence[str] | None, policies: Sequence[str] | None) -> list[GroupRun]:
+    """The cells of a data set, seed by seed, so that an early stop leaves complete pairs."""
+    setting = DATA[data]
+    return [
+        cell(data, variant, policy, seed)
+        for seed in seeds
+        for variant in variants or setting.variants
+        for policy in policies or (setting.policies if variant in MAIN else setting.policies[:1])
+    ]
 
 
 def main() -> None:
-    """Compute the missing cells, then write the tables."""
+    """Compute the missing cells, then write the page."""
     parser = options_of(__doc__, Path("results/clustering"))
-    parser.add_argument("--data", nargs="+", choices=DATA, default=["digits"])
-    parser.add_argument("--seeds", type=int, default=10)
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--development", action="store_true", help="compute cells of development seeds")
+    which.add_argument("--judged", action="store_true", help="compute cells of judged seeds")
+    parser.add_argument("--data", nargs="+", choices=DATA, default=None, help="all that are cheap if not given")
+    parser.add_argument("--variants", nargs="+", choices=VARIANTS, help="those of the data set if not given")
+    parser.add_argument("--policies", nargs="+", choices=POLICIES, help="those of the variant if not given")
+    parser.add_argument("--seeds", type=int, help="how many; 3 of development, those of the data set of judged ones")
+    parser.add_argument("--again", action="store_true", help="compute development cells again, after a change of code")
     parser.add_argument("--page", type=Path, default=Path("docs/clustering.md"))
     options = parser.parse_args()
-    # Seed by seed, so that an early stop leaves complete pairs.
-    cells = [cell(data, rule, seed) for data in options.data for seed in range(options.seeds) for rule in RULES]
-    compute(cells, options.out, options)
-    write_tables(options.out, options.page)
+    if options.again and not options.development:
+        parser.error("--again goes with --development only: judged seeds are looked at once")
+    first = JUDGED if options.judged else DEVELOPMENT
+    cells: list[GroupRun] = []
+    for data in options.data or [name for name, setting in DATA.items() if setting.cheap]:
+        seeds = options.seeds or (DATA[data].judged if options.judged else 3)
+        cells += cells_of(data, range(first, first + seeds), options.variants, options.policies)
+    if options.again:
+        forget(cells, options.out)
+    if options.development or options.judged:
+        compute(cells, options.out, options)
+    write_page(options.out, options.page)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The page docs/identities.md, from the files in results/identities alone."""
+"""The page docs/identities.md, from the files in results/identities and results/private_identities alone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from private_identities_page import private_section
 
 from covey.evaluation import Estimate, mean_interval
 from covey.figures.cells import cells_in
@@ -178,6 +179,8 @@ def render_page(results: Path) -> str:
             *_findings(announced, digits, cifar10),
             "",
             *_caveats(announced, digits, cifar10),
+            "",
+            *private_section(results.parent / "private_identities"),
             "",
         ]
     )

@@ -23,10 +23,11 @@ from covey.identification import matching
 from covey.jobs import Values
 from covey.scenario import Scenario
 
+_PAPER = ("clustering.start=random", "clustering.rescue=false")
 SCENARIOS = {
-    "digits, label mixes": (),
-    "digits, label mixes, noise off": ("privacy.noise=off",),
-    "digits, rotated": ("data.partition=rotation",),
+    "digits, label mixes": _PAPER,
+    "digits, label mixes, noise off": (*_PAPER, "privacy.noise=off"),
+    "digits, rotated": (*_PAPER, "data.partition=rotation"),
 }
 ROUNDS = (2, 5, 10)
 

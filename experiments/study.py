@@ -9,8 +9,9 @@ from pathlib import Path
 from rich.console import Console
 
 from covey.cli.common import cores, interruptible, progress_bar
-from covey.figures.cells import Cell, cells_in
+from covey.figures.cells import CELLS, Cell, cells_in
 from covey.figures.compute import finish
+from covey.files import write_atomically
 
 
 def options_of(description: str | None, results: Path) -> argparse.ArgumentParser:
@@ -34,3 +35,11 @@ def compute(cells: Sequence[Cell], folder: Path, options: argparse.Namespace) ->
             lambda now, done, known: progress.update(bar, completed=done, total=known, now=now[:60]),
         )
     store.tidy()
+
+
+def forget(cells: Sequence[Cell], folder: Path) -> None:
+    """Remove the results of these cells from a folder's store, for instance because the code has changed."""
+    path, keys = folder / CELLS, {cell.key for cell in cells}
+    kept = [record.to_line() for record in cells_in(folder, any_version=True).records() if record.key not in keys]
+    if path.is_file():
+        write_atomically(path, b"".join(kept))

@@ -109,7 +109,8 @@ def test_names_of_the_package_in_the_pages_are_there() -> None:
             pytest.fail(f"{page} speaks of {name}: {error}")
 
 
-def test_the_clustering_page_is_what_its_cells_say() -> None:
+def test_the_clustering_page_is_what_its_cells_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "experiments")
     page = script("experiments/clustering_page.py")
     assert (ROOT / "docs/clustering.md").read_text(encoding="utf-8") == page.render_page(ROOT / "results/clustering")
 
@@ -124,7 +125,8 @@ def test_the_policies_page_is_what_its_results_say() -> None:
     assert (ROOT / "docs/policies.md").read_text(encoding="utf-8") == page.render_page(ROOT / "results/association")
 
 
-def test_the_identities_page_is_what_its_results_say() -> None:
+def test_the_identities_page_is_what_its_results_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "experiments")
     page = script("experiments/identities_page.py")
     assert (ROOT / "docs/identities.md").read_text(encoding="utf-8") == page.render_page(ROOT / "results/identities")
 

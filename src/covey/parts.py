@@ -219,6 +219,7 @@ RULES = Registry(
         "gradient_loss": "covey.identification.gradient_loss:GradientLoss",
         "loss": "covey.identification.loss:Loss",
         "printed_sign": "covey.identification.printed_sign:PrintedSign",
+        "loss_vectors": "covey.identification.loss_vectors:LossVectors",
         "soft": "covey.identification.soft:Soft",
         "kmeans": "covey.identification.kmeans:KMeans",
         "kmeans_debiased": "covey.identification.kmeans_debiased:KMeansDebiased",

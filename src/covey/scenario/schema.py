@@ -300,7 +300,8 @@ class Clustering(Section):
         "gradient_loss",
         description=(
             "`gradient_loss` (similarity of descent direction and model movement, and loss), `loss` (loss only,"
-            " IFCA), `printed_sign` (the paper's sign, for comparison), `soft` (tasks drawn from shares, FedEM),"
+            " IFCA), `printed_sign` (the paper's sign, for comparison), `loss_vectors` (stations cluster users by their"
+            " losses on all models, CLoVE), `soft` (tasks drawn from shares, FedEM),"
             " `kmeans` (stations cluster uploaded local models), `kmeans_debiased` (the same, with the noise accounted"
             " for), `mixture` (first uploads grouped by a Gaussian mixture, R-DPCFL), `bipartition` (tasks whose steps"
             " cancel out are split, CFL), `fesem` (uploads go to the nearest model, FeSEM), `oracle` (true groups), or"

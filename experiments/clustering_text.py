@@ -1,0 +1,76 @@
+"""The text of docs/clustering.md around its numbers."""
+
+from __future__ import annotations
+
+import textwrap
+
+
+def _lines(text: str) -> list[str]:
+    return textwrap.dedent(text).strip().splitlines()
+
+
+IDEA = _lines("""
+## The idea
+
+Users do not know their group; they try all models and take the one that suits them best. That goes wrong in one
+way: **groups collide**. Users of one group soon agree, but two groups that like the same model best in the first
+rounds seldom part again, and another model is left without users. Which groups collide is decided by the weights
+that were drawn for the models, before anybody has learnt anything, and nothing in the rule itself brings an unused
+model back. covey adds two things, on by default:
+
+- **A way back** (`clustering.rescue`). When a model has no users, stations offer it to part of the users of a task
+  that may hold two groups. To find such a task they compare the uploads of its users: products of two users' noised
+  steps from the same model, added up over rounds, older ones fading. The noise of two users is independent, so that
+  these products have the right mean, whatever the noise; distances between uploads do not. If the best split of a
+  task into two parts differs by more than chance explains, the free model is made from the steps of one part. Where
+  noise would hide two groups, the split is a guess. Either way the users decide by their own rule in the next
+  round: those of one group meet again on one model. Two rounds pass between offers.
+- **A start that does not depend on luck** (`clustering.start = "release"`). All models are equal at first, so that
+  all uploads start from the same weights and can be compared. Users carry drawn labels meanwhile, and the uploads
+  of all are averaged into the one model. As soon as the uploads tell groups apart, or after three rounds, each
+  group that was found gets a model made from its own uploads; models that are left over stay free.
+
+**What stations see** is what they see anyway: noised uploads, how strong their noise is, and the tasks that users
+announce. The true groups are known to simulated data only; they are used to measure, never to decide.
+
+**Why it costs no privacy.** Every upload is charged to its user before it leaves the device. What is computed from
+uploads and from models that are broadcast anyway is post-processing, and costs nothing more; nobody is asked for
+another upload or announcement. A run may still cost a user more or less than with the paper's start, because users
+that change task are served in other rounds; the table below compares the totals. Announced tasks are a release of
+their own, which the default (`privacy.identity = "raw"`) does not protect ([private identities](identities.md)).
+
+**Under masks** (`security.mode = "masked"`) stations see sums only, so nothing can be compared: `auto` is then the
+random start, and the way back is a copy. A free model becomes a copy of the most used one, devices that like both
+equally toss a coin, and noise and different users drive the copies apart.
+
+**More or fewer models than groups.** `network.tasks` models need not be as many as the groups. With too many, those
+that nobody needs stay free and are not broadcast. With too few, groups share a model; with `clustering.max_tasks`
+models are added, one at a time, where uploads show that two groups share one.
+
+## The call
+
+```sh
+covey run quick --out groups
+covey run quick --set network.tasks=2 --set clustering.max_tasks=6 --out growing
+```
+
+The terminal and the report say what happened to the groups: models that were offered, in which round and why,
+models without users, groups that share a model, and the estimated number of groups. `rounds.csv` has it by round
+([metrics](metrics.md)).
+""")
+
+OFF = [
+    "",
+    *_lines("""
+## How to turn it off
+
+The paper's start is two settings; a run with them is the same, bit by bit, as one of version 0.1.0:
+
+```sh
+covey run quick --set clustering.start=random --set clustering.rescue=false --out paper_start
+```
+
+`clustering.start=random` alone keeps the way back. Rules that stations compute from uploads or loss vectors, and
+`oracle`, have neither start nor rescue: every model is matched with users there ([methods](methods.md)).
+"""),
+]

@@ -27,9 +27,9 @@ from covey.jobs import Values
 
 _PAPER = ("clustering.start=random", "clustering.rescue=false")
 VARIANTS: dict[str, tuple[str, ...]] = {
-    "new": (),
+    "new": ("clustering.rescue=true",),
     "paper_start": _PAPER,
-    "random_rescue": ("clustering.start=random",),
+    "release": ("clustering.start=release", "clustering.rescue=true"),
     # As published, without a start and a rescue that are covey's own.
     "loss": ("clustering.rule=loss", *_PAPER),
     "loss_vectors": ("clustering.rule=loss_vectors",),
@@ -72,12 +72,12 @@ DATA: dict[str, Setting] = {
     "digits_noise_16": Setting("quick", ("privacy.v_max=192",), variants=MAIN),
     "digits_rotation": Setting("quick", ("data.partition=rotation", "data.mixes=default")),
     "digits_label_swap": Setting(
-        "quick", ("data.partition=label_swap", "data.mixes=default"), variants=(*MAIN, "random_rescue")
+        "quick", ("data.partition=label_swap", "data.mixes=default"), variants=(*MAIN, "release")
     ),
     "digits_dirichlet": Setting(
         "quick",
         ("data.partition=dirichlet", "data.mixes=default", "data.samples_min=35", "data.samples_max=50"),
-        variants=(*MAIN, "random_rescue"),
+        variants=(*MAIN, "release"),
     ),
     "digits_7_3_1_1": Setting(
         "quick", ("data.group_sizes=[7, 3, 1, 1]", "data.samples_min=30", "data.samples_max=40"), variants=MAIN

@@ -28,8 +28,8 @@ from covey.jobs import versions_text
 __all__ = ["DEVELOPMENT", "JUDGED", "render_page", "write_page"]
 
 VARIANTS = {
-    "new": "default: release start and rescue",
-    "random_rescue": "random start, rescue",
+    "new": "rescue",
+    "release": "release start and rescue",
     "paper_start": "paper's start",
     "loss": "loss only (IFCA), paper's start",
     "loss_vectors": "loss vectors, announced raw",

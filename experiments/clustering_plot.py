@@ -12,8 +12,8 @@ from covey.evaluation import mean_interval
 from covey.report.palette import INK, OKABE_ITO, drawing_style
 
 LINES = {
-    "new": "default (release start, rescue)",
-    "random_rescue": "random start, rescue",
+    "new": "rescue",
+    "release": "release start, rescue",
     "paper_start": "paper's start",
 }
 COLUMNS = 4

@@ -16,9 +16,9 @@ Users do not know their group; they try all models and take the one that suits t
 way: **groups collide**. Users of one group soon agree, but two groups that like the same model best in the first
 rounds seldom part again, and another model is left without users. Which groups collide is decided by the weights
 that were drawn for the models, before anybody has learnt anything, and nothing in the rule itself brings an unused
-model back. covey adds two things, on by default:
+model back. covey adds two things, each a setting:
 
-- **A way back** (`clustering.rescue`). When a model has no users, stations offer it to part of the users of a task
+- **A way back** (`clustering.rescue = true`). When a model has no users, stations offer it to part of the users of a task
   that may hold two groups. To find such a task they compare the uploads of its users: products of two users' noised
   steps from the same model, added up over rounds, older ones fading. The noise of two users is independent, so that
   these products have the right mean, whatever the noise; distances between uploads do not. If the best split of a
@@ -39,8 +39,8 @@ another upload or announcement. A run may still cost a user more or less than wi
 that change task are served in other rounds; the table below compares the totals. Announced tasks are a release of
 their own, which the default (`privacy.identity = "raw"`) does not protect ([private identities](identities.md)).
 
-**Under masks** (`security.mode = "masked"`) stations see sums only, so nothing can be compared: `auto` is then the
-random start, and the way back is a copy. A free model becomes a copy of the most used one, devices that like both
+**Under masks** (`security.mode = "masked"`) stations see sums only, so nothing can be compared: the release
+start is refused, and the way back is a copy. A free model becomes a copy of the most used one, devices that like both
 equally toss a coin, and noise and different users drive the copies apart.
 
 **More or fewer models than groups.** `network.tasks` models need not be as many as the groups. With too many, those
@@ -50,8 +50,8 @@ models are added, one at a time, where uploads show that two groups share one.
 ## The call
 
 ```sh
-covey run quick --out groups
-covey run quick --set network.tasks=2 --set clustering.max_tasks=6 --out growing
+covey run quick --set clustering.rescue=true --out groups
+covey run quick --set network.tasks=2 --set clustering.max_tasks=6 --set clustering.rescue=true --out growing
 ```
 
 The terminal and the report say what happened to the groups: models that were offered, in which round and why,
@@ -62,15 +62,10 @@ models without users, groups that share a model, and the estimated number of gro
 OFF = [
     "",
     *_lines("""
-## How to turn it off
+## The defaults
 
-The paper's start is two settings; a run with them is the same, bit by bit, as one of version 0.1.0:
-
-```sh
-covey run quick --set clustering.start=random --set clustering.rescue=false --out paper_start
-```
-
-`clustering.start=random` alone keeps the way back. Rules that stations compute from uploads or loss vectors, and
+Without these settings a run has the paper's start and no way back, and is the same, bit by bit, as one of version
+0.1.0: the shipped calibrations and policies were fitted to such runs. Rules that stations compute from uploads or loss vectors, and
 `oracle`, have neither start nor rescue: every model is matched with users there ([methods](methods.md)).
 """),
 ]

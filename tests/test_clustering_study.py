@@ -56,7 +56,7 @@ def test_every_data_set_is_a_scenario_with_a_title_and_seeds_that_were_asked_for
 
 def test_variants_differ_in_start_and_rescue_alone(study: ModuleType) -> None:
     new, paper = (study.cell("digits", name, "greedy", 1).loaded for name in ("new", "paper_start"))
-    assert (new.clustering.start, new.clustering.rescue) == ("auto", True)
+    assert (new.clustering.start, new.clustering.rescue) == ("random", True)
     assert (paper.clustering.start, paper.clustering.rescue) == ("random", False)
     assert new.model_copy(update={"clustering": paper.clustering}) == paper
 

@@ -125,6 +125,9 @@ class Calibration:
             ) from None
 
 
+_CLUSTERING_OPTIONS = ("announce_every", "announce_rounds", "start", "rescue", "max_tasks", "first_tasks")
+
+
 def learning_settings(scenario: Scenario) -> dict[str, Any]:
     """Everything in a scenario that shapes how models learn, by key; radio, places and rewards do not."""
     data = scenario.data.model_dump(mode="json", exclude={"path", "groups"})
@@ -139,7 +142,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
     # Options at their default are left out, so that older calibrations keep their hash.
     clustering = scenario.clustering.model_dump(mode="json")
     for section, values, options in (
-        (scenario.clustering, clustering, ("announce_every", "announce_rounds", "start", "rescue", "max_tasks", "first_tasks")),
+        (scenario.clustering, clustering, _CLUSTERING_OPTIONS),
         (scenario.data, data, ("group_sizes", "rotations", "over_time")),
         (scenario.training, training, ("local", "aggregation")),
     ):

@@ -18,9 +18,9 @@ rounds seldom part again, and another model is left without users. Which groups 
 that were drawn for the models, before anybody has learnt anything, and nothing in the rule itself brings an unused
 model back. covey adds two things, each a setting:
 
-- **A way back** (`clustering.rescue = true`). When a model has no users, stations offer it to part of the users of a task
-  that may hold two groups. To find such a task they compare the uploads of its users: products of two users' noised
-  steps from the same model, added up over rounds, older ones fading. The noise of two users is independent, so that
+- **A way back** (`clustering.rescue = true`). When a model has no users, stations offer it to part of the users of a
+  task that may hold two groups. To find such a task they compare the uploads of its users: products of two users'
+  noised steps from the same model, added up over rounds, older ones fading. The noise of two users is independent, so that
   these products have the right mean, whatever the noise; distances between uploads do not. If the best split of a
   task into two parts differs by more than chance explains, the free model is made from the steps of one part. Where
   noise would hide two groups, the split is a guess. Either way the users decide by their own rule in the next
@@ -65,7 +65,7 @@ OFF = [
 ## The defaults
 
 Without these settings a run has the paper's start and no way back, and is the same, bit by bit, as one of version
-0.1.0: the shipped calibrations and policies were fitted to such runs. Rules that stations compute from uploads or loss vectors, and
-`oracle`, have neither start nor rescue: every model is matched with users there ([methods](methods.md)).
+0.1.0: the shipped calibrations and policies were fitted to such runs. Rules that stations compute from uploads or loss
+vectors, and `oracle`, have neither start nor rescue: every model is matched with users there ([methods](methods.md)).
 """),
 ]

@@ -159,3 +159,15 @@ def test_what_cannot_be_given_is_refused_before_the_first_round(overrides: list[
     with pytest.raises(ScenarioError, match=r"^[^\n]*$") as refused:
         play(*overrides)
     assert sentence in str(refused.value)
+
+
+def test_the_perturbed_start_draws_nearly_equal_models() -> None:
+    key = "clustering.start=examples.parts.perturbed_start:PerturbedStart"
+    with (
+        covey.Simulation(covey.load_scenario("quick", [key]), seed=1) as near,
+        covey.Simulation("quick", seed=1) as far,
+    ):
+        near_apart = np.linalg.norm(near.state.models[1:] - near.state.models[0], axis=1)
+        far_apart = np.linalg.norm(far.state.models[1:] - far.state.models[0], axis=1)
+        np.testing.assert_allclose(near_apart, 0.1 * far_apart, rtol=1e-4)
+        near.play()

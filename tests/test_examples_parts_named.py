@@ -23,6 +23,7 @@ EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "data_over_time": ("label_swap:LabelSwap", ()),
     "model": ("wide_model:build", ()),
     "identification": ("similarity_rule:Similarity", ()),
+    "start": ("perturbed_start:PerturbedStart", ()),
     "announcement": ("randomised_response:RandomisedResponse", ()),
     "policy": ("strongest_policy:strongest", ()),
     "uplink": ("tdma_uplink:Tdma", ()),

@@ -30,7 +30,7 @@ def test_rings_are_dealt_and_learned() -> None:
 def test_groups_of_the_class_split_share_no_class(tasks: int) -> None:
     overrides = [f"network.tasks={tasks}", f"network.tasks_per_station={tasks}", "data.mixes=default"]
     scenario = covey.load_scenario("quick", ["data.partition=examples.parts.class_split:deal", *overrides])
-    data = partition(load_dataset(scenario.data, tasks=tasks), scenario, 1)
+    data = partition(load_dataset(scenario.data, groups=tasks), scenario, 1)
     for labels, offsets in ((data.y, data.offsets), (data.test_y, data.test_offsets)):
         assert (labels % tasks == np.repeat(data.groups, np.diff(offsets))).all()
     assert set(data.y.tolist()) == set(range(10))

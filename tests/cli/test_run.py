@@ -241,7 +241,7 @@ def test_masks_and_private_identities_by_their_short_options(
         (["--security", "maskd"], "'none', 'masked' or 'blind'"),
         (["--security", ""], "'none', 'masked' or 'blind'"),
         (["--security", "default"], "'none', 'masked' or 'blind'"),
-        (["--identity", "private"], "choose one of raw, noisy_max, from_release"),
+        (["--identity", "private"], "choose one of raw, noisy_max, noisy_losses, noisy_contrasts, from_release"),
         (["--identity", "noisy_max", "--set", "privacy.noise=off"], "privacy.noise is 'off'"),
         (["--identity", "from_release", "--set", "clustering.rule=kmeans"], "clustering.rule = 'kmeans'"),
         (["--security", "masked", "--set", "clustering.rule=kmeans"], "clustering.rule is 'kmeans'"),

@@ -90,7 +90,9 @@ def test_no_answer_stays_none_and_nobody_is_no_problem(models: np.ndarray) -> No
 @pytest.mark.parametrize("mode", ["blind", "masked"])
 def test_users_of_a_model_that_was_copied_are_on_both_in_the_next_round(mode: str) -> None:
     """The coin is tossed in a run, not only in a function: without it all would take the lower number."""
-    history = simulate(load_scenario("quick", [f"security.mode={mode}", "training.rounds=5"]), seed=1002)
+    history = simulate(
+        load_scenario("quick", [f"security.mode={mode}", "clustering.rescue=true", "training.rounds=8"]), seed=1002
+    )
     offered = history.records[3]
     assert offered.offered_reason == 3
     after = history.records[4].task_users

@@ -173,7 +173,7 @@ def test_what_noise_hides_is_judged_by_the_largest_step_seen() -> None:
 @pytest.mark.parametrize("number", [3, 4])
 def test_several_groups_and_too_many_parts(number: int) -> None:
     groups = np.arange(16) % number
-    evidence = heard(groups, 0.2, 1, rounds=2)
+    evidence = heard(groups, 0.2, 1, rounds=3)
     right = split_of(evidence, number)
     assert right.real
     assert clustering_accuracy(right.labels, groups) == 1.0

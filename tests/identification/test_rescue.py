@@ -171,9 +171,9 @@ def test_a_model_that_was_hardly_trained_is_offered_once_nobody_has_trained_it_f
     found = Stage(tasks, groups).play(6, served=np.arange(10))
     assert offers(found)[0] == (PATIENCE - 1, "evidence")
     assert found[PATIENCE - 1].offers[0].task == 3
-    # A model that was trained in more rounds keeps its two users, however long they are not served.
+    # A model with two users keeps them, however long they are not served and however little it was trained.
     tasks, groups = np.append(tasks, 3), np.append(groups, 3)
-    for trained, free in ((HARDLY, [3]), (HARDLY + 1, [])):
+    for trained, free in ((HARDLY, []), (HARDLY + 1, [])):
         memory = {"rescue.trained": np.array([9, 9, 9, trained]), "rescue.idle": np.array([0, 0, 0, 9])}
         stage = Stage(tasks, groups)
         at = stage.at(5, memory)
@@ -276,7 +276,7 @@ def test_uploads_that_were_turned_away_are_no_evidence() -> None:
 
 def play(*overrides: str, seed: int, rounds: int = 8) -> History:
     return simulate(
-        load_scenario("quick", ["clustering.start=random", *overrides, f"training.rounds={rounds}"]), seed=seed
+        load_scenario("quick", ["clustering.rescue=true", *overrides, f"training.rounds={rounds}"]), seed=seed
     )
 
 
@@ -304,10 +304,10 @@ def test_groups_that_collide_come_apart_and_rho_is_for_uploads_alone(seed: int) 
         np.testing.assert_array_equal(one.users.identity, other.users.identity)
 
 
-@pytest.mark.parametrize("overrides", [[], ["clustering.start=auto"], ["security.mode=blind"]], ids=" ".join)
+@pytest.mark.parametrize("overrides", [[], ["clustering.start=release"], ["security.mode=blind"]], ids=" ".join)
 def test_offers_do_not_use_the_truth(overrides: list[str]) -> None:
     """With the labels of all groups shuffled, everything but the measures is the same."""
-    scenario = load_scenario("quick", ["clustering.start=random", *overrides])
+    scenario = load_scenario("quick", ["clustering.rescue=true", *overrides])
     runs = []
     for shuffled in (False, True):
         with Simulation(scenario, seed=1002) as run:

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 from covey.errors import ScenarioError
-from covey.identification.start import LONGEST, ReleaseStart, Start, choose_start
+from covey.identification.start import LONGEST, ReleaseStart, Start
 from covey.radio import broadcast_times
 from covey.scenario import load_scenario
 from covey.simulation import History, Simulation, simulate
 
 SEEDS = range(1000, 1005)
+NEW = ("clustering.start=release", "clustering.rescue=true")
 
 
 def play(*overrides: str, seed: int, rounds: int = 6) -> History:
-    return simulate(load_scenario("quick", [*overrides, f"training.rounds={rounds}"]), seed=seed)
+    return simulate(load_scenario("quick", [*NEW, *overrides, f"training.rounds={rounds}"]), seed=seed)
 
 
 def equal(models: np.ndarray) -> bool:
@@ -25,7 +26,7 @@ def equal(models: np.ndarray) -> bool:
 @pytest.mark.parametrize("overrides", [[], ["network.tasks=8"]], ids=["4 tasks", "8 tasks"])
 def test_all_models_are_equal_until_the_start_is_over(overrides: list[str]) -> None:
     for seed in SEEDS:
-        with Simulation(load_scenario("quick", overrides), seed=seed) as run:
+        with Simulation(load_scenario("quick", [*NEW, *overrides]), seed=seed) as run:
             started = 0
             while run.world.start.under_way(run.state.round, run.state.memory):
                 assert equal(run.state.models)
@@ -64,7 +65,7 @@ def test_a_found_group_has_a_model_made_from_its_own_uploads() -> None:
             sent.update({upload.user: upload.weights for upload in uploads})
         return uploads
 
-    with Simulation("quick", seed=1000, transport=listen) as run:
+    with Simulation(load_scenario("quick", NEW), seed=1000, transport=listen) as run:
         record = run.play()
         state, samples = run.state, run.world.samples
         assert "start.over" in state.memory
@@ -83,7 +84,7 @@ def test_a_found_group_has_a_model_made_from_its_own_uploads() -> None:
 
 
 def test_the_air_of_the_start_is_that_of_one_model() -> None:
-    with Simulation("quick", seed=1000) as run:
+    with Simulation(load_scenario("quick", NEW), seed=1000) as run:
         one = broadcast_times(run.state.active, run.world.model_bits, run.world.scenario.radio.downlink_rate_bps)
         assert run.play().downlink_s == pytest.approx(float(one.sum()))
     with Simulation(load_scenario("quick", ["clustering.start=random"]), seed=1000) as run:
@@ -99,7 +100,7 @@ def test_eight_tasks_for_four_groups_use_four_models() -> None:
     assert np.mean([history.column("clustering_accuracy")[-1] for history in histories]) > 0.9
 
 
-@pytest.mark.parametrize("start", ["auto", "random"])
+@pytest.mark.parametrize("start", ["release", "random"])
 def test_models_grow_from_two_to_the_number_of_groups(start: str) -> None:
     grow = ["network.tasks=2", "clustering.max_tasks=8", f"clustering.start={start}"]
     right = []
@@ -122,20 +123,10 @@ def test_heavy_noise_ends_the_start_after_three_rounds_with_a_guess() -> None:
 
 
 def test_nothing_that_arrives_makes_no_groups() -> None:
-    scenario = load_scenario("quick", ["training.rounds=5"])
+    scenario = load_scenario("quick", [*NEW, "training.rounds=5"])
     history = simulate(scenario, seed=1000, transport=lambda _, uploads: [])
     assert all(record.starting for record in history.records)
     assert equal(history.models)
-
-
-def test_the_start_follows_what_stations_see() -> None:
-    assert type(choose_start(load_scenario("quick"))) is ReleaseStart
-    for mode in ("blind", "masked"):
-        scenario = load_scenario("quick", [f"security.mode={mode}"])
-        assert type(choose_start(scenario)) is Start
-        with Simulation(scenario, seed=0) as run:
-            assert not equal(run.state.models)
-            assert run.play().starting == 0
 
 
 @pytest.mark.parametrize("mode", ["blind", "masked"])
@@ -148,7 +139,7 @@ def test_a_start_from_uploads_is_refused_where_they_are_not_seen(mode: str) -> N
 
 @pytest.mark.parametrize("rule", ["kmeans", "oracle"])
 def test_rules_with_a_start_of_their_own_keep_it(rule: str) -> None:
-    for start in ("auto", "release"):
+    for start in ("random", "release"):
         scenario = load_scenario("quick", [f"clustering.rule={rule}", f"clustering.start={start}"])
         with Simulation(scenario, seed=0) as run:
             assert type(run.world.start) is Start

@@ -14,8 +14,8 @@ from covey.simulation.checkpoint import restore_checkpoint, save_checkpoint, wri
 
 #: Each with a round in which a model is offered after the second; see the assertions.
 CASES = {
-    "start and evidence": ([], 1002),
-    "a start of three rounds": (["network.tasks=8"], 1000),
+    "start and evidence": (["clustering.start=release"], 1002),
+    "a start of three rounds": (["network.tasks=8", "clustering.start=release"], 1000),
     "growth": (["network.tasks=2", "clustering.max_tasks=8"], 1001),
     "copies": (["security.mode=blind"], 1002),
 }
@@ -24,7 +24,7 @@ ROUNDS = 6
 
 def scenario_of(name: str) -> tuple[Scenario, int]:
     overrides, seed = CASES[name]
-    return load_scenario("quick", [*overrides, f"training.rounds={ROUNDS}"]), seed
+    return load_scenario("quick", ["clustering.rescue=true", *overrides, f"training.rounds={ROUNDS}"]), seed
 
 
 def files(run: Simulation, folder: Path) -> dict[str, bytes]:
@@ -78,8 +78,8 @@ def test_two_workers_compute_the_same_bits(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "seed"),
     [
-        ([], 3),
-        (["network.tasks=4"], 3),
+        (["clustering.start=release"], 3),
+        (["network.tasks=4", "clustering.start=release"], 3),
         (["network.tasks=4", "clustering.start=random"], 4),
         (["network.tasks=2", "clustering.max_tasks=4"], 4),
         (["security.mode=masked", "network.tasks=4"], 4),
@@ -90,7 +90,7 @@ def test_devices_begin_and_are_offered_models_as_in_the_simulator(
     overrides: list[str], seed: int, tmp_path: Path
 ) -> None:
     """Long enough for a second offer; under masks the simulator must not use tasks that stations do not see."""
-    scenario, rounds = small(*overrides), 9
+    scenario, rounds = small("clustering.rescue=true", *overrides), 9
     devices = make_devices(scenario, seed, tmp_path / "site", metrics=True)
     groups = str(tmp_path / "site" / "server" / "groups.csv")
     found = deployed(

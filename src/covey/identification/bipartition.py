@@ -41,6 +41,9 @@ class Bipartition(Rule):
 
     needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
     paper: ClassVar[str] = "CFL (Sattler, Mueller, Samek 2020, arXiv 1910.01991)"
+    computes: ClassVar[str] = "nothing beyond its local step"
+    air: ClassVar[str] = "nothing more"
+    limits: ClassVar[str] = "splits nothing where the noise of a product exceeds a squared step; users never heard stay"
     sees: ClassVar[str] = "stations see every single noised upload and tell users their task"
     costs: ClassVar[str] = "nothing beyond the uploads"
     suits: ClassVar[str] = (

@@ -26,6 +26,11 @@ class Fesem(Rule):
 
     needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
     paper: ClassVar[str] = "FeSEM (Xie et al. 2020, arXiv 2005.01026)"
+    computes: ClassVar[str] = "nothing beyond its local step"
+    air: ClassVar[str] = "nothing more"
+    limits: ClassVar[str] = (
+        "with one step a round nobody is reassigned once models differ; users never heard keep their task"
+    )
     sees: ClassVar[str] = "stations see every single noised upload and tell users their task"
     costs: ClassVar[str] = "nothing beyond the uploads"
     suits: ClassVar[str] = (

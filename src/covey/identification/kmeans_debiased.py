@@ -20,6 +20,9 @@ class KMeansDebiased(KMeans):
     """
 
     paper: ClassVar[str] = "central k-means, with noise accounted for (none)"
+    computes: ClassVar[str] = "one more local step, from the common model"
+    air: ClassVar[str] = "one more upload of every user"
+    limits: ClassVar[str] = "rotated images, and every round costs another upload"
     sees: ClassVar[str] = "stations see every user's noised upload and its task; users learn their task"
     costs: ClassVar[str] = "one more noised upload of every user in every round in which tasks may change, charged"
     suits: ClassVar[str] = (

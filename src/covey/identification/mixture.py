@@ -37,6 +37,8 @@ class Mixture(Loss):
     announcements: ClassVar[tuple[str, ...]] = ("raw", "noisy_max")
     guided: ClassVar[bool] = False  # it has a start of its own
     paper: ClassVar[str] = "R-DPCFL (Malekmohammadi, Taik, Farnadi, TMLR 2025)"
+    air: ClassVar[str] = "a task per user in later rounds"
+    limits: ClassVar[str] = "groups whose first gradients differ less than their noise, as rotated images"
     sees: ClassVar[str] = "stations see every single noised upload and every user's task"
     costs: ClassVar[str] = "nothing beyond the uploads for the groups; later announcements as `loss`"
     suits: ClassVar[str] = (

@@ -35,6 +35,9 @@ class Soft(ScoreRule):
     # Forward passes only.
     passes_per_model: ClassVar[float] = 1.0 / 3.0
     paper: ClassVar[str] = "FedEM (Marfoq et al. 2021, arXiv 2108.10252)"
+    computes: ClassVar[str] = "its loss on clustering.batch samples at every model"
+    air: ClassVar[str] = "a task per user"
+    limits: ClassVar[str] = "shares follow one batch instead of all local data, and no model is mixed from several"
     sees: ClassVar[str] = "stations see every user's task of the round; shares stay on the device"
     costs: ClassVar[str] = "one announcement of every user a round: unprotected with `raw`, charged with `noisy_max`"
     suits: ClassVar[str] = (

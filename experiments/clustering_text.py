@@ -20,8 +20,8 @@ model back. covey adds two things, each a setting:
 
 - **A way back** (`clustering.rescue = true`). When a model has no users, stations offer it to part of the users of a
   task that may hold two groups. To find such a task they compare the uploads of its users: products of two users'
-  noised steps from the same model, added up over rounds, older ones fading. The noise of two users is independent, so that
-  these products have the right mean, whatever the noise; distances between uploads do not. If the best split of a
+  noised steps from the same model, added up over rounds, older ones fading. The noise of two users is independent, so
+  that these products have the right mean, whatever the noise; distances between uploads do not. If the best split of a
   task into two parts differs by more than chance explains, the free model is made from the steps of one part. Where
   noise would hide two groups, the split is a guess. Either way the users decide by their own rule in the next
   round: those of one group meet again on one model. Two rounds pass between offers.

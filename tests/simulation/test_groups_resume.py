@@ -19,7 +19,7 @@ CASES = {
     "growth": (["network.tasks=2", "clustering.max_tasks=8"], 1001),
     "copies": (["security.mode=blind"], 1002),
 }
-ROUNDS = 6
+ROUNDS = 9
 
 
 def scenario_of(name: str) -> tuple[Scenario, int]:

@@ -25,7 +25,7 @@ TITLES = {
     "digits_label_swap": "digits, labels swapped",
     "digits_dirichlet": "digits, Dirichlet",
     "digits_7_3_1_1": "digits, groups of 7, 3, 1, 1",
-    "digits_swap_in_round_8": "digits, a group's labels change in round 8",
+    "digits_swap_in_round_8": "digits, labels change in round 8",
     "campus": "200 users (`campus`)",
     "synthetic_100": "synthetic, 100 users, 8 groups",
     "cifar10": "CIFAR-10 (`paper`)",

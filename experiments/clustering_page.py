@@ -124,7 +124,7 @@ def _judged(found: Found, data: str) -> bool:
 def _results(found: Found) -> list[str]:
     lines = [
         "",
-        "## Defaults, beside true groups and the paper's start",
+        "## With rescue, beside true groups and the paper's start",
         "",
         *wrapped(
             "After the last of 15 rounds. n: seeds; perfect: share of runs with all users right, with its 95 % interval"

@@ -247,7 +247,7 @@ def test_memory_is_bounded_when_the_first_users_of_many_are_served() -> None:
 
 
 def test_flags_of_a_split_are_by_its_numbers() -> None:
-    split = Split(np.array([0, 1]), 1.0, 0.0, 0.1, 5.0, 3.0, 9.0, 1.0)
+    split = Split(np.array([0, 1]), 1.0, 0.0, 0.1, 5.0, 3.0, 9.0, 1.0, 2.0)
     assert split.real
     assert not replace(split, score=3.0).real, "no more than chance"
     assert not replace(split, cosine=0.6).real, "centres too near"

@@ -23,6 +23,8 @@ Bools = npt.NDArray[np.bool_]
 
 #: What a round's products count in the next one.
 FADE = 0.9
+#: Rounds that are worth waiting for.
+FEW = 3
 #: Users whose pairs are remembered; beyond that, memory would grow with the square of their number, and the products
 #: of one round have to do.
 REMEMBERED = 512
@@ -97,6 +99,10 @@ class Evidence:
         counts = np.where(known, counts, 1.0)
         return self.sums[at] / counts, self.variances[at] / counts**2, known
 
+    def counts_among(self, users: Ints) -> Floats:
+        """(n, n) how many products of each pair of `users` (n,) were added up, older ones counting less."""
+        return self.counts[self._at(users)]
+
     def _at(self, users: Ints) -> tuple[npt.NDArray[np.intp], ...]:
         rows = np.searchsorted(self.users, users)
         return np.ix_(rows, rows)
@@ -110,7 +116,7 @@ class Split:
     of the cosines between centres of parts, with cosine_std of its noise; score: smallest difference between two
     parts in standard deviations of its noise; chance: the score that the best split of users of one group would reach;
     visible: the score that two groups with nothing in common would reach; difference: smallest squared distance of
-    two centres, as a share of that of two groups with nothing in common.
+    two centres, as a share of that of two groups with nothing in common; rounds: mean number of products of a pair.
     """
 
     labels: Ints
@@ -121,6 +127,7 @@ class Split:
     chance: float
     visible: float
     difference: float
+    rounds: float
 
     @property
     def parts(self) -> int:
@@ -138,6 +145,12 @@ class Split:
     def single(self) -> bool:
         """Whether all users are of one group: even the parts that differ most have nearly the same centre."""
         return bool(self.cosine - 2 * self.cosine_std > SEPARATE)
+
+    @property
+    def soon(self) -> bool:
+        """Whether a few more rounds should tell if all users are of one group, which is possible as yet."""
+        later = self.cosine_std * math.sqrt(self.rounds / (self.rounds + FEW))
+        return bool(self.cosine + 2 * self.cosine_std > SEPARATE and 1 - 2 * later > SEPARATE)
 
     @property
     def hidden(self) -> bool:
@@ -189,7 +202,9 @@ def best_split(
     visible = 2 * length / spread if spread > 0 else math.inf
     if found == 1:  # no split gains anything
         cosine, cosine_std, score, smallest = 1.0, spread / max(level, 1e-300), 0.0, 0.0
-    return Split(labels, length, cosine, cosine_std, score, chance, visible, smallest / max(2 * length, 1e-300))
+    rounds = float(evidence.counts_among(users)[known].mean()) if known.any() else 0.0
+    difference = smallest / max(2 * length, 1e-300)
+    return Split(labels, length, cosine, cosine_std, score, chance, visible, difference, rounds)
 
 
 def _between(

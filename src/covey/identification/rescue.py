@@ -117,7 +117,10 @@ def offer_free_model(at: RuleRound, found: Identification, trained: Trained, gro
         if not unknown:
             return groups if waited < 2 * PATIENCE else _offer_copy(at, found, trained, groups, past, tasks)
         best = unknown[0]
-    free = _free(at, found.identities, past, best.number, single=waited >= 2 * PATIENCE, grow=best.split.real)
+        if best.split.soon and waited < 4 * PATIENCE:
+            return groups
+    single = waited >= 2 * PATIENCE and (best.split.real or best.split.hidden)
+    free = _free(at, found.identities, past, best.number, single=single, grow=best.split.real)
     return groups if free is None else _offer_part(at, found, trained, groups, past, best, free)
 
 

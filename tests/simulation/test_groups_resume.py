@@ -16,7 +16,7 @@ from covey.simulation.checkpoint import restore_checkpoint, save_checkpoint, wri
 CASES = {
     "start and evidence": (["clustering.start=release"], 1002),
     "a start of three rounds": (["network.tasks=8", "clustering.start=release"], 1000),
-    "growth": (["network.tasks=2", "clustering.max_tasks=8"], 1001),
+    "growth": (["network.tasks=2", "clustering.max_tasks=8"], 1005),
     "copies": (["security.mode=blind"], 1002),
 }
 ROUNDS = 9

@@ -25,3 +25,8 @@ def joined(values: npt.ArrayLike, kind: type[np.generic], core: int) -> npt.NDAr
     split = array.ndim - core
     # A batch already has this shape: skip the reshape, whose overhead counts for small networks.
     return array if split == 1 else array.reshape(math.prod(array.shape[:split]), *array.shape[split:])
+
+
+def parted(array: npt.NDArray[Any], leading: tuple[int, ...]) -> npt.NDArray[Any]:
+    """The inverse of `joined`: an array (N, ...) with these leading axes instead of N."""
+    return array if len(leading) == 1 else array.reshape(*leading, *array.shape[1:])

@@ -118,6 +118,15 @@ class Registry:
     def build(self, name: str, *given: Any) -> Any:
         """The result of calling the part of this name with `given`, for kinds whose parts are built for every run."""
         part = self.get(name)
+        if name not in self._builtin:
+            self._check_call(name, part, given)
+        return part(*given)
+
+    def refused(self, name: str, why: str) -> CoveyError:
+        """The error for a part that exists but does not have the interface of its kind."""
+        return self.error(f"the {self.words} '{name}' {why}; see {self.protocol}")
+
+    def _check_call(self, name: str, part: Any, given: tuple[Any, ...]) -> None:
         if not callable(part):
             raise self.refused(name, f"is {part!r}, which cannot be called")
         try:
@@ -126,11 +135,6 @@ class Registry:
             raise self.refused(name, f"cannot be called with {len(given)} arguments ({error})") from None
         except ValueError:
             pass  # a callable without a signature, of a compiled module
-        return part(*given)
-
-    def refused(self, name: str, why: str) -> CoveyError:
-        """The error for a part that exists but does not have the interface of its kind."""
-        return self.error(f"the {self.words} '{name}' {why}; see {self.protocol}")
 
     def _loaded(self, name: str, load: Callable[[], Any]) -> Any:
         try:

@@ -111,13 +111,12 @@ def match_batch(
 ) -> tuple[IntArray, IntArray]:
     """Blocks (N, U) and sweeps (N,) of `match_blocks`, for dense arrays (N, U, B), (N, U), (N, U)."""
     _check(gains, station, weights)
-    first = np.empty(len(station), dtype=np.int64)
-    first[:] = np.ravel(first_station)
+    first = first_station if isinstance(first_station, int) else np.ravel(first_station)
     return kernels.match_all(
         station,
         radio.power_w * gains,
         weights,
-        first,
+        np.full(len(station), first, dtype=np.int64),
         int(max_sweeps),
         int(radio.blocks),
         float(radio.noise_w),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from covey.arrays import BoolArray, FloatArray, IntArray, dense, joined
+from covey.arrays import BoolArray, FloatArray, IntArray, dense, joined, parted
 from covey.compiled import compiled
 
 #: Relative tolerance by which the floors may exceed the cap of a feasible task.
@@ -48,10 +48,10 @@ def noise_levels(
     leading = np.shape(task)[:-1]
     std, feasible, price, best_floor = _levels_of_all(size, group, count, float(v_max), float(n_min**2))
     return NoiseLevels(
-        std=std.reshape(np.shape(task)),
-        feasible=feasible.reshape(*leading, count),
-        price=price.reshape(*leading, count),
-        best_floor=best_floor.reshape(*leading, count),
+        std=parted(std, leading),
+        feasible=parted(feasible, leading),
+        price=parted(price, leading),
+        best_floor=parted(best_floor, leading),
     )
 
 
@@ -160,7 +160,7 @@ def _validated(
         raise ValueError(f"task has the type {group.dtype}; give integers, -1 for a user that is not served")
     size, group = joined(size, np.float64, 1), joined(group, np.int64, 1)
     count = int(group.max(initial=-1)) + 1 if tasks is None else int(tasks)
-    _check(size.ravel(), group.ravel(), v_max, n_min, count)
+    _check(size, group, v_max, n_min, count)
     return size, group, count
 
 
@@ -178,10 +178,12 @@ def _check(size: FloatArray, group: IntArray, v_max: float, n_min: float, tasks:
 
 @compiled
 def _extremes(samples: FloatArray, group: IntArray) -> tuple[bool, int]:
-    """Whether all served users have positive, finite numbers of samples, and the largest task; both: (U,)."""
+    """Whether all served users have positive, finite numbers of samples, and the largest task; both: (N, U)."""
+    networks, users = group.shape
     usable, largest = True, -1
-    for i in range(len(samples)):
-        if group[i] >= 0:
-            usable &= 0.0 < samples[i] < np.inf
-            largest = max(largest, group[i])
+    for n in range(networks):
+        for i in range(users):
+            if group[n, i] >= 0:
+                usable &= 0.0 < samples[n, i] < np.inf
+                largest = max(largest, group[n, i])
     return usable, largest

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from covey.allocation.blocks import match_batch
-from covey.arrays import BoolArray, FloatArray, IntArray, dense, joined
+from covey.arrays import BoolArray, FloatArray, IntArray, dense, joined, parted
 from covey.compiled import compiled
 from covey.network.limits import RadioLimits
 from covey.network.plan import VIOLATION_KINDS, Plan
@@ -44,7 +44,7 @@ def project(
     selected, identities, gains = np.asarray(selected), np.asarray(identities), np.asarray(gains)
     samples, capable = np.asarray(samples, dtype=np.float64), dense(capable, np.bool_)
     _check(selected, identities, capable, gains, samples)
-    leading, (stations, users) = selected.shape[:-2], selected.shape[-2:]
+    leading, users = selected.shape[:-2], selected.shape[-1]
     chosen, tasks = joined(selected, np.bool_, 2), joined(identities, np.int64, 1)
     weights = joined(samples, np.float64, 1)
 
@@ -56,18 +56,19 @@ def project(
     if grant is None:
         block, _ = match_batch(gains, station, weights, radio, first_station)
     else:
-        granted = np.array(grant(station.reshape(identities.shape)))  # a copy, because it is changed below
+        granted = np.array(grant(parted(station, leading)))  # a copy, because it is changed below
         block = joined(granted, np.int64, 1)
     active = _broadcasts(station, block, tasks, weights, capable.shape, int(radio.downlink_slots), involved, kinds)
     violators, shares = _shares(involved)
-    kinds = kinds.reshape(len(VIOLATION_KINDS), *identities.shape)
     return Plan(
-        station=station.reshape(identities.shape),
-        block=block.reshape(identities.shape),
-        active=active.reshape(*leading, *capable.shape),
-        violators=violators.reshape(identities.shape),
-        kinds=dict(zip(VIOLATION_KINDS, kinds, strict=True)),
-        station_violations=shares.sum(axis=2).reshape(*leading, stations),
+        station=parted(station, leading),
+        block=parted(block, leading),
+        active=parted(active, leading),
+        violators=parted(violators, leading),
+        kinds={
+            kind: parted(users_of_kind, leading) for kind, users_of_kind in zip(VIOLATION_KINDS, kinds, strict=True)
+        },
+        station_violations=parted(shares.sum(axis=2), leading),
     )
 
 

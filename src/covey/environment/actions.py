@@ -7,9 +7,12 @@ from itertools import combinations
 from math import comb
 
 import numpy as np
+from numpy.typing import NDArray
 
 from covey.arrays import BoolArray, IntArray
 from covey.errors import PolicyError
+
+FloatTable = NDArray[np.float32]
 
 #: Beyond this many subsets, enumerating them is refused.
 MAX_SUBSETS = 20_000
@@ -41,8 +44,14 @@ def subsets(users: int, blocks: int) -> BoolArray:
 
 def allowed(eligible: BoolArray, blocks: int) -> BoolArray:
     """(..., A) action mask: subsets of users that the station can serve; eligible: (..., U)."""
-    table = subsets(eligible.shape[-1], blocks)
-    return np.asarray(~((~eligible).astype(np.float32) @ table.T.astype(np.float32)).astype(bool))
+    barred = (~eligible).astype(np.float32) @ _members(eligible.shape[-1], blocks)
+    return np.asarray(barred == 0)
+
+
+@lru_cache(maxsize=8)
+def _members(users: int, blocks: int) -> FloatTable:
+    """(U, A) float32: 1 where a user is in a subset, for products with it."""
+    return np.ascontiguousarray(subsets(users, blocks).T, dtype=np.float32)
 
 
 def subset_numbers(selected: BoolArray, blocks: int) -> IntArray:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.arrays import FloatArray, IntArray, dense
+from covey.arrays import FloatArray, IntArray, dense, parted
 from covey.compiled import compiled
 from covey.network import Observation
 
@@ -48,7 +48,7 @@ def features(observation: Observation, kind: FeatureSet = "full") -> Features:
     """(..., B, U, F): features of each user at each station."""
     batch = observation.as_batch()
     found = paper_features(batch) if kind == "paper" else full_features(batch)
-    return found.reshape(*observation.leading, *found.shape[1:])
+    return parted(found, observation.leading)
 
 
 def paper_features(seen: Observation) -> Features:

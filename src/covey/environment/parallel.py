@@ -259,10 +259,10 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
         self, numbers: dict[str, float], station_violations: NDArray[np.float64]
     ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
         """Observations and infos of all agents."""
-        observation, limits = self.rounds.observation[0], self.rounds.limits
-        seen = features(observation, self._features).reshape(limits.stations, -1)
+        observation, limits = self.rounds.observation, self.rounds.limits
+        seen = features(observation, self._features)[0].reshape(limits.stations, -1)
         seen = np.minimum(np.maximum(seen, self._low), self._high)
-        eligible = observation.eligible
+        eligible = observation.eligible[0]
         masks: ActionMask = (eligible if self._binary else allowed(eligible, limits.radio.blocks)).astype(np.int8)
         observations: dict[str, Any] = {}
         infos: dict[str, dict[str, Any]] = {}

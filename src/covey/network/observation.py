@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from covey.arrays import BoolArray, FloatArray, IntArray, dense, joined
+from covey.arrays import BoolArray, FloatArray, IntArray, dense, joined, parted
 from covey.compiled import compiled
 from covey.network.limits import NetworkLimits
 from covey.network.plan import Plan
@@ -120,9 +120,9 @@ class Observation:
                 f"identities {self.identities.shape} and available {self.available.shape} do not fit together; both"
                 " must be (..., U)"
             )
-        capable, users = dense(self.capable, np.bool_), self.identities.shape[-1]
+        capable = dense(self.capable, np.bool_)
         found = _eligible(capable, joined(self.identities, np.int64, 1), joined(self.available, np.bool_, 1))
-        return found.reshape(*self.leading, len(capable), users)
+        return parted(found, self.leading)
 
     @property
     def owned(self) -> BoolArray:

@@ -2,6 +2,8 @@
 
 python benchmarks/peers/compare.py                       every contest, into benchmarks/peers.json
 python benchmarks/peers/compare.py --only steps_12       only this one; the others in the file are kept
+python benchmarks/peers/compare.py --only steps_12 --before CHECKOUT --out before_after.json
+                                                         also covey as it is in another checkout, in the same turns
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +33,29 @@ ENVIRONMENTS = ROOT / ".venv-peers"
 
 @dataclass(frozen=True)
 class Contestant:
-    """A script, its virtual environment (None: this one), and its workload."""
+    """A script, its virtual environment (None: this one), its workload, and whose scripts and covey it runs."""
 
     script: str
     environment: str | None = None
     work: dict[str, Any] = field(default_factory=dict)
     processes: int = 1
+    checkout: Path = ROOT
 
     def command(self, work: dict[str, Any]) -> list[str]:
         """The command line; with several processes, by torchrun."""
         python = sys.executable if self.environment is None else str(interpreter(self.environment))
         launch = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={self.processes}"]
-        return [python, *(launch if self.processes > 1 else []), str(HERE / self.script), json.dumps(work | self.work)]
+        return [
+            python,
+            *(launch if self.processes > 1 else []),
+            str(self.scripts / self.script),
+            json.dumps(work | self.work),
+        ]
+
+    @property
+    def scripts(self) -> Path:
+        """The folder of its script."""
+        return self.checkout / "benchmarks" / "peers"
 
 
 @dataclass(frozen=True)
@@ -146,6 +159,16 @@ def contests() -> dict[str, Contest]:
     }
 
 
+def with_before(contest: Contest, checkout: Path) -> Contest:
+    """The contest with covey's contestants a second time, as they are in another checkout."""
+    before = {
+        f"{name}, before": replace(contestant, checkout=checkout)
+        for name, contestant in contest.contestants.items()
+        if contestant.script.startswith("covey_")
+    }
+    return replace(contest, contestants=contest.contestants | before)
+
+
 def interpreter(name: str) -> Path:
     """The interpreter of a peer's virtual environment, which is created if missing."""
     if name == "interop":
@@ -212,10 +235,17 @@ def family(process: int) -> list[int]:
 def playing(name: str, contestant: Contestant, work: dict[str, Any], log: Any) -> Iterator[Player]:
     """Context manager of a ready contestant; it is terminated at the end."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "RAY_DEDUP_LOGS": "0"}
+    if contestant.checkout != ROOT:
+        environment["PYTHONPATH"] = str(contestant.checkout / "src")
     with subprocess.Popen(
-        contestant.command(work), cwd=HERE, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        contestant.command(work),
+        cwd=contestant.scripts,
+        env=environment,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=log,
-    ) as process:  # fmt: skip
+    ) as process:
         player = Player(process, name)
         player.answer()
         player.signal(signal.SIGSTOP)
@@ -284,12 +314,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", action="append", choices=sorted(known), help="one contest; repeatable")
     parser.add_argument("--out", type=Path, default=OUT, help="file of the results")
+    parser.add_argument(
+        "--before", type=Path, metavar="CHECKOUT", help="add covey of this checkout; not with peers.json"
+    )
     arguments = parser.parse_args()
+    if arguments.before and arguments.out == OUT:
+        parser.error(f"--before needs an --out of its own; {OUT.name} holds the contests of this checkout")
     report = json.loads(arguments.out.read_text(encoding="utf-8")) if arguments.out.exists() else {"contests": {}}
     log_path = arguments.out.with_suffix(".log")
     for name, contest in known.items():
         if arguments.only and name not in arguments.only:
             continue
+        if arguments.before:
+            contest = with_before(contest, arguments.before.resolve())
         for contestant in contest.contestants.values():
             if contestant.environment:
                 interpreter(contestant.environment)

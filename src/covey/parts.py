@@ -110,7 +110,7 @@ class Registry:
         if name in self._registered:
             return self._registered[name]
         if name in self._builtin:
-            return _attribute(self._builtin[name])
+            return _builtin(self._builtin[name])
         if name in (offered := _offered(self.kind)):
             return self._loaded(name, offered[name].load)
         return self._loaded(name, lambda: _attribute(name))
@@ -173,6 +173,12 @@ def _offered(kind: str) -> dict[str, metadata.EntryPoint]:
     """Entry points of one kind from installed packages, by name."""
     prefix = f"{kind}."
     return {name.removeprefix(prefix): entry for name, entry in _entries().items() if name.startswith(prefix)}
+
+
+@cache
+def _builtin(reference: str) -> Any:
+    """A part of covey's own; importing is looked up once, because environments build some at every reset."""
+    return _attribute(reference)
 
 
 @cache

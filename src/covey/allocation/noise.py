@@ -20,6 +20,7 @@ class NoiseLevels:
     """Noise of every user, and per task whether cap (11e) and floor (11f) can hold together.
 
     std: (..., U) standard deviation of each user's noise, 0 where not served.
+    leakage: (..., U) as `leakage` of these levels.
     feasible: (..., K) whether the task's floors fit under its cap; where not, `std` is the floor.
     price: (..., K) shadow price: how much the task's leakage, the sum of 1 / (X_i std_i)^2, falls per unit of extra
         total noise, the sum of X_i std_i^2; infinite where infeasible, 0 for a task without users.
@@ -27,6 +28,7 @@ class NoiseLevels:
     """
 
     std: FloatArray
+    leakage: FloatArray
     feasible: BoolArray
     price: FloatArray
     best_floor: FloatArray
@@ -46,9 +48,10 @@ def noise_levels(
     """
     size, group, count = _validated(samples, task, v_max, n_min, tasks)
     leading = np.shape(task)[:-1]
-    std, feasible, price, best_floor = _levels_of_all(size, group, count, float(v_max), float(n_min**2))
+    std, leaked, feasible, price, best_floor = _levels_of_all(size, group, count, float(v_max), float(n_min**2))
     return NoiseLevels(
         std=parted(std, leading),
+        leakage=parted(leaked, leading),
         feasible=parted(feasible, leading),
         price=parted(price, leading),
         best_floor=parted(best_floor, leading),
@@ -65,6 +68,7 @@ def leakage(samples: npt.ArrayLike, std: npt.ArrayLike) -> FloatArray:
 
 @compiled
 def _leaked(samples: FloatArray, std: FloatArray) -> FloatArray:
+    """`leakage` of arrays (U,)."""
     leaked = np.zeros(len(samples))
     for i in range(len(samples)):
         if std[i] > 0:
@@ -109,14 +113,16 @@ def _levels(
 @compiled
 def _levels_of_all(
     samples: FloatArray, group: IntArray, tasks: int, v_max: float, n_min_squared: float
-) -> tuple[FloatArray, BoolArray, FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray, BoolArray, FloatArray, FloatArray]:
     """The fields of `NoiseLevels` of N networks; samples, group: (N, U)."""
     networks = len(samples)
-    std, feasible = np.empty(samples.shape), np.empty((networks, tasks), dtype=np.bool_)
+    std, leaked = np.empty(samples.shape), np.empty(samples.shape)
+    feasible = np.empty((networks, tasks), dtype=np.bool_)
     price, best_floor = np.empty((networks, tasks)), np.empty((networks, tasks))
     for n in range(networks):
         feasible[n], price[n], best_floor[n] = _levels(samples[n], group[n], tasks, v_max, n_min_squared, std[n])
-    return std, feasible, price, best_floor
+        leaked[n] = _leaked(samples[n], std[n])
+    return std, leaked, feasible, price, best_floor
 
 
 @compiled

@@ -65,9 +65,7 @@ def project(
         block=parted(block, leading),
         active=parted(active, leading),
         violators=parted(violators, leading),
-        kinds={
-            kind: parted(users_of_kind, leading) for kind, users_of_kind in zip(VIOLATION_KINDS, kinds, strict=True)
-        },
+        kinds=dict(zip(VIOLATION_KINDS, kinds.reshape(-1, *leading, users), strict=True)),
         station_violations=parted(shares.sum(axis=2), leading),
     )
 

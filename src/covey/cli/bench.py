@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from covey.errors import ScenarioError
@@ -85,7 +86,7 @@ def bench(
     """Measure covey beside a plain PyTorch loop, Opacus and cvxpy, in one run on this machine.
 
     Read ratios, not seconds: both sides are measured in turn in the same minutes. Peers come with
-    `pip install covey[bench]` (or `make bench`); a measurement whose peer is missing is named as left
+    `pip install covey\\[bench]` (or `make bench`); a measurement whose peer is missing is named as left
     out, never counted as done.
     """
     if scale not in ("quick", "full"):
@@ -107,7 +108,7 @@ def bench(
             continue
         console.print(_table(f"{name}: {title}", results[name]))
     for name, reason in left_out.items():
-        status.print(f"[yellow]Left out:[/] {name}: {reason}", highlight=False)
+        status.print(f"[yellow]Left out:[/] {name}: {escape(reason)}", highlight=False)
     report = {"machine": _machine(), "scale": scale, "results": results, "left_out": left_out}
     text = json.dumps(report, indent=2, default=float) + "\n"
     if out is not None:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from covey.allocation import leakage, noise_levels
+from covey.allocation import noise_levels
 from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.data.dealing import draw_sizes, groups_of_users
 from covey.environment.calibration import Calibration
@@ -235,8 +235,8 @@ class SurrogateRounds:
         if privacy.noise == "off":
             return np.zeros(served.shape), np.zeros(served.shape)
         task = np.where(served, identities, -1)
-        std = noise_levels(samples, task, privacy.v_max, privacy.n_min, self.limits.tasks).std
-        return std, leakage(samples, std)
+        levels = noise_levels(samples, task, privacy.v_max, privacy.n_min, self.limits.tasks)
+        return levels.std, levels.leakage
 
     def _draw(self, streams: Streams, stream: int, rows: int, mean: float, std: float, round: int = 0) -> FloatArray:
         """(N, rows, K) normal values, from surrogate stream `stream` of each network."""

@@ -65,7 +65,7 @@ def project(
         block=parted(block, leading),
         active=parted(active, leading),
         violators=parted(violators, leading),
-        kinds=dict(zip(VIOLATION_KINDS, kinds.reshape(-1, *leading, users), strict=True)),
+        kinds=dict(zip(VIOLATION_KINDS, kinds.reshape(len(VIOLATION_KINDS), *leading, users), strict=True)),
         station_violations=parted(shares.sum(axis=2), leading),
     )
 

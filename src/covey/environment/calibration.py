@@ -23,6 +23,7 @@ from covey.errors import ScenarioError
 from covey.files import write_atomically
 from covey.network import Observation
 from covey.scenario import Scenario
+from covey.scenario.first_defaults import first_default
 from covey.scenario.load import scenario_from_dict
 from covey.seeding import generator
 from covey.simulation import Simulation
@@ -139,7 +140,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
         "n_min": scenario.privacy.n_min,
         "noise": scenario.privacy.noise != "off",
     }
-    # Options at their default are left out, so that older calibrations keep their hash.
+    # Options at their first default are left out, so that older calibrations keep their hash.
     clustering = scenario.clustering.model_dump(mode="json")
     for section, values, options in (
         (scenario.clustering, clustering, _CLUSTERING_OPTIONS),
@@ -147,11 +148,11 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
         (scenario.training, training, ("local", "aggregation")),
     ):
         for option in options:
-            if values[option] == type(section).model_fields[option].default:
+            if values[option] == first_default(section, option):
                 del values[option]
     if scenario.privacy.identity != "raw":
         privacy |= {name: getattr(scenario.privacy, name) for name in ("identity", "identity_rho", "loss_bound")}
-        if scenario.privacy.contrast_bound != type(scenario.privacy).model_fields["contrast_bound"].default:
+        if scenario.privacy.contrast_bound != first_default(scenario.privacy, "contrast_bound"):
             privacy["contrast_bound"] = scenario.privacy.contrast_bound
     if scenario.security.mode != "none":
         privacy["security"] = scenario.security.mode

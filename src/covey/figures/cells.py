@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from covey.environment import calibration_for
 from covey.jobs import Store, Values, digest, key_of, scenario_digest
 from covey.scenario import Scenario, load_scenario
+from covey.scenario.first_defaults import PAPER_START
 
 #: The store of a folder of figures.
 CELLS = "cells.jsonl"
@@ -19,8 +20,8 @@ CELLS = "cells.jsonl"
 
 @cache
 def scenario_of(source: str, overrides: tuple[str, ...]) -> Scenario:
-    """The scenario of a preset with overrides; loaded once."""
-    return load_scenario(source, overrides)
+    """The scenario of a preset with overrides; loaded once. Runs start as in the paper unless they say otherwise."""
+    return load_scenario(source, (*PAPER_START, *overrides))
 
 
 @dataclass(frozen=True)

@@ -113,10 +113,11 @@ class Split:
     """The best partition of users into parts.
 
     labels: (n,) parts; level: squared length of a group's step, the largest that was seen; cosine: largest
-    of the cosines between centres of parts, with cosine_std of its noise; score: smallest difference between two
-    parts in standard deviations of its noise; chance: the score that the best split of users of one group would reach;
-    visible: the score that two groups with nothing in common would reach; difference: smallest squared distance of
-    two centres, as a share of that of two groups with nothing in common; rounds: mean number of products of a pair.
+    of the cosines between centres of parts, with cosine_std of its noise; score: difference between the two parts that
+    are hardest to tell apart, in standard deviations of its noise; chance: the score that the best split of as many
+    users of one group would reach; visible: the score that two groups with nothing in common would reach; difference:
+    smallest squared distance of two centres, as a share of that of two groups with nothing in common; rounds: mean
+    number of products of a pair; within: mean product of two users of one part, at present.
     """
 
     labels: Ints
@@ -128,6 +129,7 @@ class Split:
     visible: float
     difference: float
     rounds: float
+    within: float = 0.0
 
     @property
     def parts(self) -> int:
@@ -179,7 +181,8 @@ def best_split(
         level = float(values[alike].mean()) if alike.any() else level
     found = int(labels.max(initial=0)) + 1
     means, spreads, borrowed = _between(values, variance, known, labels, found, level)
-    cosine, cosine_std, score, smallest = -1.0, 0.0, math.inf, math.inf
+    cosine, cosine_std, score, chance, smallest = -1.0, 0.0, math.inf, _chance(n), math.inf
+    sizes = np.bincount(labels)
     centre = np.maximum(np.diag(means), max(1e-3 * level, 1e-100))
     for a in range(found):
         for b in range(a):
@@ -192,8 +195,10 @@ def best_split(
             if borrowed[a] or borrowed[b]:
                 # The level is the other part's own mean, or contains it: their errors add up.
                 within += 2 * math.sqrt(spreads[a, a] * spreads[b, b])
-            score = min(score, difference / math.sqrt(max(within + 4 * spreads[a, b], 1e-300)))
-    chance = _BEYOND_CHANCE + math.sqrt(2 * math.log(2) * max(n - 1, 0))
+            reached = difference / math.sqrt(max(within + 4 * spreads[a, b], 1e-300))
+            # Chance had as many ways to divide the two parts as their users can be divided.
+            if reached - _chance(sizes[a] + sizes[b]) < score - chance:
+                score, chance = reached, _chance(sizes[a] + sizes[b])
     typical = float(variance[known].mean()) if known.any() else math.inf
     pairs = max(float(known.sum()) / 2, 1.0)
     # Two halves: a quarter of the pairs within each, half of them between.
@@ -204,7 +209,31 @@ def best_split(
         cosine, cosine_std, score, smallest = 1.0, spread / max(level, 1e-300), 0.0, 0.0
     rounds = float(evidence.counts_among(users)[known].mean()) if known.any() else 0.0
     difference = smallest / max(2 * length, 1e-300)
-    return Split(labels, length, cosine, cosine_std, score, chance, visible, difference, rounds)
+    return Split(labels, length, cosine, cosine_std, score, chance, visible, difference, rounds, level)
+
+
+def pair_split(evidence: Evidence, users: Ints, level: float, reference: float) -> Split:
+    """Two users (2,), apart if their steps have little in common.
+
+    level: squared length of other groups' steps, by which that is judged; reference: as in `best_split`.
+    """
+    values, variance, known = evidence.among(users)
+    product, spread = float(values[0, 1]), math.sqrt(float(variance[0, 1]))
+    length = max(level, 1e-300)
+    rounds = float(evidence.counts_among(users)[0, 1])
+    if not known[0, 1] or level <= 0:
+        return Split(np.zeros(2, dtype=np.int64), reference, 1.0, math.inf, 0.0, _chance(2), 0.0, 0.0, rounds)
+    cosine, cosine_std = product / length, spread / length
+    score = (level - product) / max(spread, 1e-300)
+    labels = np.array([0, 1]) if score > 0 else np.zeros(2, dtype=np.int64)
+    return Split(
+        labels, reference, cosine, cosine_std, score, _chance(2), level / max(spread, 1e-300), 1 - cosine, rounds
+    )
+
+
+def _chance(users: int) -> float:
+    """The score that the best split of so many users of one group stays below, as a rule."""
+    return _BEYOND_CHANCE + math.sqrt(2 * math.log(2) * max(users - 1, 0))
 
 
 def _between(

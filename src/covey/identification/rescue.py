@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from covey.identification.evidence import Evidence, Split, best_split
+from covey.identification.evidence import Evidence, Split, best_split, pair_split
 from covey.identification.rule import (
     Identification,
     Ints,
@@ -26,10 +26,13 @@ from covey.identification.rule import (
     Trained,
     Weights,
 )
+from covey.identification.start import IN_PLAY
 from covey.seeding import generator
 
 #: Rounds after an offer in which devices make up their minds, before the next one.
 PATIENCE = 2
+#: Times as many rounds that a guess waits at most where a few more rounds should tell.
+LONGER = 2
 #: Users of a task that are compared; more would tell little more and take longer.
 MOST = 48
 #: A model that was trained in at most this many rounds is hardly trained.
@@ -98,6 +101,7 @@ def offer_free_model(at: RuleRound, found: Identification, trained: Trained, gro
     past = _Past.of(at.memory, at.tasks)
     rng = generator(at.seed, "offer", round=at.round)
     tasks = [task for number in range(at.tasks) if (task := _heard(at, evidence, found, number, past.level, rng))]
+    tasks = [_pair(evidence, task, tasks) for task in tasks]
     past = past.after(trained.totals > 0, trained.used, max((task.split.level for task in tasks), default=0.0))
     memory = dict(groups.memory) | evidence.memory | past.memory
     estimate, confirmed = _estimate(at, found, tasks)
@@ -113,11 +117,11 @@ def offer_free_model(at: RuleRound, found: Identification, trained: Trained, gro
         if 0 <= at.scenario.training.rounds - 1 - at.round <= PATIENCE:
             return groups  # too late for devices to make up their minds
         # Where nothing shows who shares a model, those of the largest task are the most likely to.
-        unknown = [task for task in tasks if not task.split.single and users[task.number] == users.max()]
+        unknown = [task for task in tasks if not task.split.single and users[task.number] > 1]
         if not unknown:
             return groups if waited < 2 * PATIENCE else _offer_copy(at, found, trained, groups, past, tasks)
-        best = unknown[0]
-        if best.split.soon and waited < 4 * PATIENCE:
+        best = max(unknown, key=lambda task: (users[task.number], task.split.score - task.split.chance))
+        if best.split.soon and waited < LONGER * PATIENCE:
             return groups
     single = waited >= 2 * PATIENCE and (best.split.real or best.split.hidden)
     free = _free(at, found.identities, past, best.number, single=single, grow=best.split.real)
@@ -150,6 +154,14 @@ def _heard(
     if len(users) > MOST:
         users = np.sort(rng.permutation(users)[:MOST])
     return _Task(number, users, best_split(evidence, users, at.samples[users].astype(np.float64), 2, rng, level))
+
+
+def _pair(evidence: Evidence, task: _Task, tasks: list[_Task]) -> _Task:
+    """A task of two users, judged by how long the steps of other tasks are: its one product says nothing by itself."""
+    others = [other.split.within for other in tasks if len(other.heard) > 2]
+    if len(task.heard) != 2 or not others:
+        return task
+    return replace(task, split=pair_split(evidence, task.heard, float(np.median(others)), task.split.level))
 
 
 def _estimate(at: RuleRound, found: Identification, tasks: list[_Task]) -> tuple[int, int]:
@@ -244,4 +256,6 @@ def _made(
     fresh[offer.task] = True
     past = replace(past, last=at.round, trained=np.where(fresh, 0, past.trained))
     memory = dict(groups.memory) | past.memory
+    if IN_PLAY in memory:
+        memory[IN_PLAY] = memory[IN_PLAY] | fresh
     return replace(groups, memory=memory, models=models, movements=movements, fresh=fresh, offers=(offer,))

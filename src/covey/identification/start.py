@@ -9,7 +9,7 @@ That is post-processing of uploads that are charged anyway.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,11 @@ Bools = npt.NDArray[np.bool_]
 
 #: Rounds after which the groups are guessed from what was heard, however much noise hides.
 LONGEST = 3
+#: Steps of all users are kept up to this number of weights in all.
+LARGEST = 1 << 25
+#: Memory: (K,) bool, models that devices can choose; all of them where it is not there.
+IN_PLAY = "models.in_play"
+_OF_THE_START = ("start.steps", "start.rounds", "start.model")
 
 
 class Start:
@@ -34,13 +39,19 @@ class Start:
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
 
+    @property
+    def memory(self) -> Memory:
+        """What is remembered before the first round: models beyond `first_tasks` are not in play."""
+        first, tasks = self.scenario.first_tasks, self.scenario.network.tasks
+        return {IN_PLAY: np.arange(tasks) < first} if first < tasks else {}
+
     def models(self, first: Weights) -> Weights:
         """(K, D) models of the first round, from K models drawn at random."""
         return first
 
     def broadcasts(self, capable: Bools) -> Bools:
         """(B, K) broadcasts of the first round: every station sends the models of its tasks, `capable` (B, K)."""
-        return capable.copy()
+        return np.asarray(capable & self.memory.get(IN_PLAY, True))
 
     def under_way(self, round: int, memory: Memory) -> bool:
         """Whether tasks are not told apart yet: nobody identifies its task, and all models are equal."""
@@ -64,6 +75,11 @@ class ReleaseStart(Start):
 
     needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
 
+    @property
+    def memory(self) -> Memory:
+        """Nothing: nobody chooses a model as yet."""
+        return {}
+
     def models(self, first: Weights) -> Weights:
         """(K, D): the first model, K times."""
         return np.repeat(first[:1], len(first), axis=0)
@@ -85,7 +101,7 @@ class ReleaseStart(Start):
             noise = at.training.upload_noise(trained.noise_std[users], at.samples[users])
             steps = intake.weights[intake.accepted] - at.models[found.identities[users]]
             evidence = evidence.heard(users, steps, noise)
-        memory = dict(found.memory) | evidence.memory
+        memory = dict(found.memory) | evidence.memory | _added_up(at, trained, found)
         heard = evidence.heard_users
         models = np.repeat(_common(trained)[None], at.tasks, axis=0)
         first = np.arange(at.tasks) == 0
@@ -99,10 +115,16 @@ class ReleaseStart(Start):
         return _groups_made(at, trained, common, heard, split)
 
 
+def known_models(models: Weights, memory: Memory) -> Weights:
+    """(K, D) models as devices know them: not a number where a model is not in play, so that nobody chooses it."""
+    in_play = memory.get(IN_PLAY)
+    return models if in_play is None else np.where(in_play[:, None], models, np.float32(np.nan))
+
+
 def groups_heard(evidence: Evidence, heard: Ints, weights: npt.NDArray[np.float64], most: int, at: RuleRound) -> Split:
     """The partition of `heard` users (n,) into as many groups, at most `most`, as their uploads tell apart.
 
-    Where noise hides groups, the best partition into `most` parts.
+    Where noise hides groups, the best partition into as many parts as there are models at first.
     """
     rng = generator(at.seed, "start", round=at.round)
     level, tried = 0.0, list[Split]()
@@ -110,8 +132,25 @@ def groups_heard(evidence: Evidence, heard: Ints, weights: npt.NDArray[np.float6
         tried.append(best_split(evidence, heard, weights, parts, rng, level))
         level = tried[-1].level
     if tried[-1].hidden:
-        return tried[0]
+        return tried[most - min(most, at.scenario.first_tasks)]
     return next((split for split in tried if split.real), tried[-1])
+
+
+def _added_up(at: RuleRound, trained: Trained, found: Identification) -> dict[str, npt.NDArray[Any]]:
+    """The steps of every user since the start, added up, (U, D), how many there were, (U,), and the first model, (D,).
+
+    Nothing where they would take too much memory; groups then begin with what this round made of them.
+    """
+    weights = at.models.shape[1]
+    if at.users * weights > LARGEST:
+        return {}
+    intake = trained.intake
+    users = intake.users[intake.accepted]
+    steps = at.memory.get("start.steps", np.zeros((at.users, weights), dtype=np.float32)).copy()
+    rounds = at.memory.get("start.rounds", np.zeros(at.users, dtype=np.int64)).copy()
+    steps[users] += intake.weights[intake.accepted] - at.models[found.identities[users]]
+    rounds[users] += 1
+    return {"start.steps": steps, "start.rounds": rounds, "start.model": at.memory.get("start.model", at.models[0])}
 
 
 def _one(capable: Bools) -> Bools:
@@ -131,20 +170,21 @@ def _common(trained: Trained) -> Weights:
 
 
 def _groups_made(at: RuleRound, trained: Trained, common: Regrouped, heard: Ints, split: Split) -> Regrouped:
-    """A model for each part of the users, from this round's uploads of it; all others stay free and equal."""
+    """A model for each part of the users, from its own uploads; the common model stays in play."""
     assert common.models is not None
-    intake, base = trained.intake, at.models[0]
     identities, models = common.identities.copy(), common.models.copy()
     identities[heard] = split.labels
-    fresh = np.zeros(at.tasks, dtype=bool)
+    memory = {name: value for name, value in common.memory.items() if name not in _OF_THE_START}
+    fresh = np.arange(at.tasks) < split.parts
     for part in range(split.parts):
-        rows = np.flatnonzero(intake.accepted & np.isin(intake.users, heard[split.labels == part]))
-        fresh[part] = True
-        if len(rows):
-            weights = at.samples[intake.users[rows]].astype(np.float64)
-            models[part] = np.average(intake.weights[rows].astype(np.float64), axis=0, weights=weights)
-    memory = dict(common.memory) | {"start.over": np.array([at.round]), "rescue.level": np.array([split.level])}
-    movements = np.where(fresh[:, None], models - base, np.float32(0))
+        models[part] = _model_of(at, trained, common, heard[split.labels == part])
+    # Devices know the common model too, of which there is a copy in every free place: one of them stays in play.
+    memory |= {
+        IN_PLAY: np.arange(at.tasks) <= split.parts,
+        "start.over": np.array([at.round]),
+        "rescue.level": np.array([split.level]),
+    }
+    movements = np.where(fresh[:, None], models - at.models[0], np.float32(0))
     return replace(
         common,
         identities=identities,
@@ -155,3 +195,24 @@ def _groups_made(at: RuleRound, trained: Trained, common: Regrouped, heard: Ints
         estimate=split.parts,
         confirmed=split.parts if split.real else 0,
     )
+
+
+def _model_of(at: RuleRound, trained: Trained, common: Regrouped, users: Ints) -> Weights:
+    """(D,) where the steps of these users alone would have led since the start; all rounds count alike.
+
+    Where steps of earlier rounds were not kept, what these users made of the common model in this round.
+    """
+    memory, rounds = common.memory, at.round + 1
+    if "start.steps" in memory:
+        weights = at.samples[users].astype(np.float64)
+        total = weights @ memory["start.rounds"][users]
+        mean: Weights = (weights @ memory["start.steps"][users] / total).astype(np.float32)
+        return np.asarray(memory["start.model"] + rounds * mean)
+    intake = trained.intake
+    rows = np.flatnonzero(intake.accepted & np.isin(intake.users, users))
+    if len(rows) == 0:
+        assert common.models is not None
+        return np.asarray(common.models[0])
+    weights = at.samples[intake.users[rows]].astype(np.float64)
+    own: Weights = np.average(intake.weights[rows].astype(np.float64), axis=0, weights=weights).astype(np.float32)
+    return own

@@ -19,6 +19,7 @@ from covey.association import Policy, validated_selection
 from covey.federated import Accepted, Evaluation, Steps, admit
 from covey.identification import Identification, Regrouped, RuleRound, Trained
 from covey.identification.rescue import offer_free_model
+from covey.identification.start import known_models
 from covey.network import Observation, Plan, with_fresh
 from covey.radio import broadcast_times, distances
 from covey.seeding import generator
@@ -75,7 +76,7 @@ def broadcast(world: World, state: State) -> NDArray[np.float64]:
     A model changes only where somebody uploaded, so after this every user's copies equal the
     global models (errata E26).
     """
-    world.fleet.publish(state.models, state.movements)
+    world.fleet.publish(known_models(state.models, state.memory), state.movements)
     radio = world.scenario.radio
     return broadcast_times(state.active, world.model_bits, radio.downlink_rate_bps)
 

@@ -213,6 +213,7 @@ class Simulation:
             identities=world.rule.start(world.users, scenario.first_tasks, truth, rng),
             served_rounds=np.zeros(world.users, dtype=np.int64),
             exhausted=np.zeros(world.users, dtype=bool),
+            memory=world.start.memory,
             ledger=Ledger(
                 world.users,
                 delta=scenario.privacy.delta,

@@ -52,9 +52,9 @@ def test_rounds_are_those_of_simulate(quick: Scenario, policy: str) -> None:
             view = rounds.observation
 
 
-def test_the_loss_before_a_round_is_that_after_the_last(quick: Scenario) -> None:
+def test_the_loss_before_a_round_is_that_after_the_last_where_no_model_is_offered() -> None:
     greedy = get_policy("greedy")
-    with RealRounds(quick) as rounds:
+    with RealRounds(load_scenario("quick", ["clustering.rescue=false"])) as rounds:
         view, last = rounds.reset([0]), None
         kept = 0
         for _ in range(4):

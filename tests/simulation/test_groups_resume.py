@@ -14,9 +14,9 @@ from covey.simulation.checkpoint import restore_checkpoint, save_checkpoint, wri
 
 #: Each with a round in which a model is offered after the second; see the assertions.
 CASES = {
-    "start and evidence": (["clustering.start=release"], 1002),
+    "start and evidence": (["clustering.start=release"], 1004),
     "a start of three rounds": (["network.tasks=8", "clustering.start=release"], 1000),
-    "growth": (["network.tasks=2", "clustering.max_tasks=8"], 1005),
+    "growth": (["network.tasks=2", "clustering.max_tasks=8"], 1001),
     "copies": (["security.mode=blind"], 1002),
 }
 ROUNDS = 9

@@ -18,13 +18,13 @@ rounds seldom part again, and another model is left without users. Which groups 
 that were drawn for the models, before anybody has learnt anything, and nothing in the rule itself brings an unused
 model back. covey adds two things, each a setting:
 
-- **A way back** (`clustering.rescue = true`). When a model has no users, stations offer it to part of the users of a
-  task that may hold two groups. To find such a task they compare the uploads of its users: products of two users'
-  noised steps from the same model, added up over rounds, older ones fading. The noise of two users is independent, so
-  that these products have the right mean, whatever the noise; distances between uploads do not. If the best split of a
-  task into two parts differs by more than chance explains, the free model is made from the steps of one part. Where
-  noise would hide two groups, the split is a guess. Either way the users decide by their own rule in the next
-  round: those of one group meet again on one model. Two rounds pass between offers.
+- **A way back** (`clustering.rescue = true`, the default). When a model has no users, stations offer it to part of
+  the users of a task that may hold two groups. To find such a task they compare the uploads of its users: products of
+  two users' noised steps from the same model, added up over rounds, older ones fading. The noise of two users is
+  independent, so that these products have the right mean, whatever the noise; distances between uploads do not. If
+  the best split of a task into two parts differs by more than chance explains, the free model is made from the steps
+  of one part. Where noise would hide two groups, the split is a guess. Either way the users decide by their own rule
+  in the next round: those of one group meet again on one model. Two rounds pass between offers.
 - **A start that does not depend on luck** (`clustering.start = "release"`). All models are equal at first, so that
   all uploads start from the same weights and can be compared. Users carry drawn labels meanwhile, and the uploads
   of all are averaged into the one model. As soon as the uploads tell groups apart, or after three rounds, each
@@ -50,8 +50,9 @@ models are added, one at a time, where uploads show that two groups share one.
 ## The call
 
 ```sh
-covey run quick --set clustering.rescue=true --out groups
-covey run quick --set network.tasks=2 --set clustering.max_tasks=6 --set clustering.rescue=true --out growing
+covey run quick --out groups
+covey run quick --set network.tasks=2 --set clustering.max_tasks=6 --out growing
+covey run quick --set clustering.start=random --set clustering.rescue=false --out paper
 ```
 
 The terminal and the report say what happened to the groups: models that were offered, in which round and why,
@@ -64,8 +65,9 @@ OFF = [
     *_lines("""
 ## The defaults
 
-Without these settings a run has the paper's start and no way back, and is the same, bit by bit, as one of version
-0.1.0: the shipped calibrations and policies were fitted to such runs. Rules that stations compute from uploads or loss
+The way back is on. With `clustering.start = "random"` and `clustering.rescue = false` a run has the paper's start and
+no way back, and is the same, bit by bit, as one of version 0.1.0; the shipped policies were trained on a surrogate of
+such runs. The figures, and `covey bound`, keep the paper's start. Rules that stations compute from uploads or loss
 vectors, and `oracle`, have neither start nor rescue: every model is matched with users there ([methods](methods.md)).
 """),
 ]

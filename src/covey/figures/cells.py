@@ -27,7 +27,8 @@ def scenario_of(source: str, overrides: tuple[str, ...]) -> Scenario:
 class Cell(ABC):
     """A job to compute. Cells with equal content are the same job, whichever figures use them.
 
-    scenario: a preset; overrides: `key=value`, as on the command line; seed: of the run, training or layout.
+    scenario: a preset; overrides: `key=value`, as on the command line; seed: of the run, training or layout. `pinned`:
+    overrides of all cells of a kind, which come before their own.
     """
 
     scenario: str
@@ -35,11 +36,12 @@ class Cell(ABC):
     seed: int = 0
 
     kind: ClassVar[str]
+    pinned: ClassVar[tuple[str, ...]] = ()
 
     @property
     def loaded(self) -> Scenario:
         """The scenario itself."""
-        return scenario_of(self.scenario, self.overrides)
+        return scenario_of(self.scenario, (*self.pinned, *self.overrides))
 
     @property
     def needs(self) -> tuple[Cell, ...]:
@@ -78,8 +80,8 @@ class Cell(ABC):
 @cache
 def _content(cell: Cell) -> dict[str, Any]:
     own = {name: _plain(getattr(cell, name)) for name in _own_fields(type(cell))}
-    surrogate = {"surrogate": _surrogate(cell.scenario, cell.overrides)} if cell.on_surrogate else {}
-    return {"scenario": _scenario(cell.scenario, cell.overrides), "seed": cell.seed} | own | surrogate
+    surrogate = {"surrogate": _surrogate(cell.scenario, (*cell.pinned, *cell.overrides))} if cell.on_surrogate else {}
+    return {"scenario": _scenario(cell.scenario, (*cell.pinned, *cell.overrides)), "seed": cell.seed} | own | surrogate
 
 
 @cache

@@ -327,10 +327,10 @@ class Clustering(Section):
         ),
     )
     rescue: bool = Field(
-        False,
+        True,
         description=(
             "Whether stations offer a model that nobody uses to part of a task's users, on evidence from noised"
-            " uploads; it costs no privacy."
+            " uploads; it costs no privacy. `false` is the paper's. Rules with a start of their own make no offers."
         ),
     )
     max_tasks: Count | None = Field(

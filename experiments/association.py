@@ -33,7 +33,7 @@ from covey.figures.kinds import Training
 from covey.figures.scales import Settings
 from covey.files import versions, write_atomically
 from covey.jobs import Store, Values
-from covey.scenario import load_scenario
+from covey.scenario import PAPER_START, load_scenario
 
 RESULTS = Path("results/association")
 SEEDS = range(5)
@@ -77,6 +77,7 @@ class RealPlay(Cell):
     policy: str | Training = "greedy"
     way: Way = "guarded"
     kind: ClassVar[str] = "real"
+    pinned: ClassVar[tuple[str, ...]] = PAPER_START
 
     @property
     def label(self) -> str:
@@ -136,7 +137,7 @@ def trained(name: str, store: Store) -> Iterator[tuple[int, Path]]:
 def judge(store: Store) -> None:
     """References once, every trained policy alone and guarded, all on the same held-out layouts."""
     for name in ("paper", "quick"):
-        scenario = load_scenario(name)
+        scenario = load_scenario(name, PAPER_START)
         policies: dict[str, Policy] = {reference: get_policy(reference) for reference in REFERENCES}
         for one in (one for one, (where, _, _) in SETS.items() if where == name):
             for seed, path in trained(one, store):
@@ -156,7 +157,7 @@ def transfer(store: Store) -> None:
     for users, stations, blocks, side in ((12, 4, 4, 500), (12, 8, 4, 500), (100, 4, 8, 1000), (100, 16, 8, 1000),
                                           (1000, 4, 16, 1000), (1000, 16, 16, 2000)):  # fmt: skip
         scenario = load_scenario("paper", [
-            f"network.users={users}", f"network.stations={stations}", f"network.blocks={blocks}",
+            *PAPER_START, f"network.users={users}", f"network.stations={stations}", f"network.blocks={blocks}",
             f"network.area_m=[{side}.0, {side}.0]", f"network.task_sets={_task_sets(stations)}",
         ])  # fmt: skip
         layouts = range(200, 220 if users <= 100 else 206)

@@ -19,7 +19,7 @@ from covey.files import write_atomically
 from covey.jobs import made_with, versions_text
 from covey.report.palette import INK, MUTED, OKABE_ITO, drawing_style
 from covey.report.pictures import png
-from covey.scenario import load_scenario
+from covey.scenario import PAPER_START, load_scenario
 
 #: Rank correlation above which the surrogate is said to predict the order.
 _PREDICTS = 0.6
@@ -162,7 +162,7 @@ def _surrogate() -> list[str]:
         "| --- " * 6 + "|",
     ]
     for name in ("quick", "paper"):
-        found = calibration_for(load_scenario(name))
+        found = calibration_for(load_scenario(name, PAPER_START))
         error, fitted = found.error, found.constants
         order = f"{error.rollout_correlation:.2f}" if error.runs_kept_out >= 3 else "too few runs"
         rows.append(

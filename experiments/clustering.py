@@ -24,16 +24,17 @@ from study import compute, forget, options_of
 from covey import History, simulate
 from covey.figures.cells import Cell
 from covey.jobs import Values
+from covey.scenario import PAPER_START
 
-_PAPER = ("clustering.start=random", "clustering.rescue=false")
 VARIANTS: dict[str, tuple[str, ...]] = {
-    "new": ("clustering.rescue=true",),
-    "paper_start": _PAPER,
+    "new": ("clustering.start=random", "clustering.rescue=true"),
+    "paper_start": PAPER_START,
     "release": ("clustering.start=release", "clustering.rescue=true"),
     # As published, without a start and a rescue that are covey's own.
-    "loss": ("clustering.rule=loss", *_PAPER),
-    "loss_vectors": ("clustering.rule=loss_vectors",),
-    "oracle": ("clustering.rule=oracle",),
+    "loss": ("clustering.rule=loss", *PAPER_START),
+    # Rules that neither start nor offers apply to.
+    "loss_vectors": ("clustering.rule=loss_vectors", *PAPER_START),
+    "oracle": ("clustering.rule=oracle", *PAPER_START),
 }
 #: Variants that the verdicts need, under both policies; the others under `greedy` alone.
 MAIN = ("new", "paper_start", "oracle")

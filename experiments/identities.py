@@ -40,7 +40,7 @@ from covey.identification.noisy_max import identity_noise_scale, noisy_identitie
 from covey.jobs import Values
 from covey.report.palette import INK, MARKERS, MUTED, OKABE_ITO, drawing_style
 from covey.report.pictures import png
-from covey.scenario import Scenario
+from covey.scenario import PAPER_START, Scenario
 from covey.seeding import generator
 
 #: Costs of one announcement, three per decade.
@@ -69,8 +69,6 @@ PLACES: dict[str, tuple[list[str], int, tuple[int, ...]]] = {
 }  # fmt: skip
 
 PRESETS = {"digits": "quick", "cifar10": "paper"}
-#: The start of all these runs, the only one when they were computed; `private_identities.py` has that of today.
-_PAPER = ("clustering.start=random", "clustering.rescue=false")
 MODES: dict[str, list[str]] = {
     "raw": [],
     "raw_all": ["clustering.batch=0"],
@@ -132,12 +130,12 @@ class IdentityRun(Cell):
 
 def announced(place: str, seed: int) -> Announced:
     """The cell of this place."""
-    return Announced("quick", (*PLACES[place][0], "clustering.rule=oracle"), seed, place)
+    return Announced("quick", (*PLACES[place][0], "clustering.rule=oracle", *PAPER_START), seed, place)
 
 
 def identity_run(data: str, policy: str, mode: str, seed: int) -> IdentityRun:
-    """The cell with these names."""
-    return IdentityRun(PRESETS[data], (*_PAPER, *MODES[mode]), seed, data, policy, mode)
+    """The cell with these names; all runs have the paper's start, the only one when they were computed."""
+    return IdentityRun(PRESETS[data], (*PAPER_START, *MODES[mode]), seed, data, policy, mode)
 
 
 def announce(scenario: Scenario, place: str, seed: int) -> Values:

@@ -104,17 +104,17 @@ def private_section(out: Path) -> list[str]:
         return []
     some = next(iter(found.values()))
     seeds = f"judged seeds ({JUDGED} and up)" if some.judged else f"development seeds ({DEVELOPMENT} and up)"
-    text = f"""Everything above was computed by version 0.1.0, with the paper's start. These runs begin as runs now do
-        ([how groups are found](clustering.md)): `quick`, policy `greedy`, 15 rounds, {len(some)} {seeds}, label mixes
-        and rotated digits (`experiments/private_identities.py`; versions: {versions_text(_records(out))}). rho is that
-        of the user who paid most, for uploads and identities together, because some rules ask for more uploads;
-        identities: what of it announcements cost. From release and FeSEM are post-processing only: they announce
-        nothing. Whether tasks are raw or not, the start and offers of unused models are post-processing too. Losses and
-        contrasts are loss vectors with noise, which stations average over rounds."""
+    text = f"""Everything above was computed by version 0.1.0. These runs have the paper's start too, without offers
+        of unused models ([how groups are found](clustering.md)): `quick`, policy `greedy`, 15 rounds, {len(some)}
+        {seeds}, label mixes and rotated digits (`experiments/private_identities.py`; versions:
+        {versions_text(_records(out))}). rho is that of the user who paid most, for uploads and identities together,
+        because some rules ask for more uploads; identities: what of it announcements cost. From release and FeSEM are
+        post-processing only: they announce nothing. Losses and contrasts are loss vectors with noise, which stations
+        average over rounds."""
     head = ("data", "identities", "n", "clustering accuracy", "perfect runs", "test accuracy", "largest rho",
             "identities' part", "protected")  # fmt: skip
     lines = [
-        "## Accuracy against rho, with the start of today",
+        "## Accuracy against rho, with more rules",
         "",
         "![Accuracy against privacy cost](images/private_identities.png)",
         "",

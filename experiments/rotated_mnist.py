@@ -28,7 +28,7 @@ from covey.figures.cells import Cell
 from covey.files import write_atomically
 from covey.identification import adjusted_rand_index
 from covey.jobs import Values
-from covey.scenario import Scenario
+from covey.scenario import PAPER_START, Scenario
 from covey.scenario.schema import Data
 from covey.seeding import generator
 
@@ -57,7 +57,7 @@ class RotatedRun(Cell):
 def rotated_run(rule: str, seed: int) -> RotatedRun:
     """The cell of this rule; `GLOBAL` is one model for all."""
     changes = ("network.tasks=1", "network.tasks_per_station=1") if rule == GLOBAL else (f"clustering.rule={rule}",)
-    return RotatedRun(str(SCENARIO), changes, seed, rule)
+    return RotatedRun(str(SCENARIO), (*PAPER_START, *changes), seed, rule)
 
 
 @cache

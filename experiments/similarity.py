@@ -21,13 +21,12 @@ from covey.figures.cells import Cell, cells_in
 from covey.files import write_atomically
 from covey.identification import matching
 from covey.jobs import Values
-from covey.scenario import Scenario
+from covey.scenario import PAPER_START, Scenario
 
-_PAPER = ("clustering.start=random", "clustering.rescue=false")
 SCENARIOS = {
-    "digits, label mixes": _PAPER,
-    "digits, label mixes, noise off": (*_PAPER, "privacy.noise=off"),
-    "digits, rotated": (*_PAPER, "data.partition=rotation"),
+    "digits, label mixes": PAPER_START,
+    "digits, label mixes, noise off": (*PAPER_START, "privacy.noise=off"),
+    "digits, rotated": (*PAPER_START, "data.partition=rotation"),
 }
 ROUNDS = (2, 5, 10)
 

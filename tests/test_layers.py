@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "environment": BASE
     | {"identification", "radio", "network", "allocation", "federated", "data", "association", "simulation"},
     "agents": BASE | {"environment", "association", "data", "network", "simulation"},
-    "jobs": {"errors", "extras", "files", "parts"},
+    "jobs": {"errors", "extras", "files", "parts", "scenario"},
     "evaluation": BASE
     | {
         "agents",

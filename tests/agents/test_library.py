@@ -9,7 +9,7 @@ from covey.agents import library
 from covey.agents.library import find_policy, learned_policy, policy_or_train, policy_path
 from covey.agents.settings import LearnerSettings
 from covey.errors import PolicyError
-from covey.scenario import load_scenario
+from covey.scenario import PAPER_START, load_scenario
 
 
 @pytest.fixture(autouse=True)
@@ -20,8 +20,13 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("preset", ["quick", "paper"])
 def test_presets_come_with_a_policy(preset: str) -> None:
     policy = find_policy("dpvd", load_scenario(preset))
-    assert policy.trained_on == load_scenario(preset)
+    assert policy.scenario == load_scenario(preset)
     assert policy.way == "guarded"
+    # Its file is older than the options of a start, and must not be taken for one of today's default.
+    assert policy.trained_on == load_scenario(preset, PAPER_START)
+    assert find_policy("dpvd", load_scenario(preset, PAPER_START)).trained_on == policy.trained_on
+    with pytest.raises(PolicyError):
+        find_policy("dpvd", load_scenario(preset, ["clustering.similarity_weight=0.3"]))
 
 
 def test_a_missing_policy_says_how_to_train_it() -> None:

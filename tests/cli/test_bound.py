@@ -13,6 +13,7 @@ import pytest
 from matplotlib.image import imread
 
 from covey.cli.main import main
+from covey.scenario import PAPER_START, load_scenario
 from covey.simulation import Simulation
 from covey.theory import CAUSES
 
@@ -76,7 +77,7 @@ def test_bounds_are_ordered_and_their_parts_add_up(found: dict[str, Any]) -> Non
 
 
 def test_losses_and_noise_are_those_of_the_run(found: dict[str, Any]) -> None:
-    with Simulation("quick", "greedy", rounds=ROUNDS, seed=0) as simulation:
+    with Simulation(load_scenario("quick", PAPER_START), "greedy", rounds=ROUNDS, seed=0) as simulation:
         while not simulation.done:
             simulation.play()
         task_of = {task["group"]: task["task"] for task in found["tasks"]}
@@ -109,7 +110,14 @@ def test_the_screen_says_what_dominates_and_what_is_assumed(ask: Ask) -> None:
     code, out, _ = ask("quick", "--rounds", 1, "--set", "clustering.rule=oracle", "--set", "privacy.noise=off")
     text = " ".join(out.split())
     assert code == 0
-    for words in ("The bound held in", "exact bound", "mu = 0", "Learning rate x L", "promised descent"):
+    for words in (
+        "The bound held in",
+        "exact bound",
+        "mu = 0",
+        "Learning rate x L",
+        "promised descent",
+        "paper's start",
+    ):
         assert words in text
     assert "matched with" not in text  # oracle tasks are groups
 
@@ -139,6 +147,8 @@ def test_other_models_are_estimated_and_say_so(ask: Ask) -> None:
         (["quick", "--policy", "best"], 6, "best"),
         (["quick", "--set", "training.rate=1"], 2, "training.rate"),
         (["quick", "--rounds", "0"], 2, "--rounds"),
+        (["quick", "--set", "clustering.rescue=true"], 2, 'set clustering.start = "random" and clustering.rescue'),
+        (["quick", "--set", "clustering.start=release"], 2, "may replace models"),
     ],
 )
 def test_mistakes_are_one_sentence_and_a_code(ask: Ask, arguments: list[str], code: int, words: str) -> None:

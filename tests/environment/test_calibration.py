@@ -18,7 +18,7 @@ from covey.environment import (
 from covey.environment.calibration import Trace, exploring, fit, learning_settings, policy_of_run
 from covey.environment.surrogate import Constants, learn
 from covey.errors import ScenarioError
-from covey.scenario import Scenario, load_scenario
+from covey.scenario import PAPER_START, Scenario, load_scenario
 
 TRUE = Constants(
     start=2.3, start_std=0.2, knots=(0.0, 9.0), own=(0.06, -1.02), other=(0.1, 0.02), mixed=(-0.2, 0.05), missing=0.03,
@@ -118,6 +118,18 @@ def test_what_shapes_learning_is_in_the_hash_and_nothing_else() -> None:
 @pytest.mark.parametrize("preset", ["quick", "paper"])
 def test_presets_come_with_a_calibration_that_fits(preset: str) -> None:
     assert calibration_for(load_scenario(preset)).scenario == preset
+
+
+@pytest.mark.parametrize("preset", ["quick", "paper", "femnist"])
+def test_calibrations_of_the_papers_start_serve_no_other(preset: str) -> None:
+    """Those of the first version do not name the options of a start: they were fitted without."""
+    papers = calibration_for(load_scenario(preset, PAPER_START))
+    assert papers.version == "0.1.0"
+    assert not {"clustering.start", "clustering.rescue"} & set(papers.settings)
+    for other in ("clustering.rescue=true", "clustering.start=release"):
+        changed = load_scenario(preset, [*PAPER_START, other])
+        with pytest.raises(ScenarioError, match=other.partition("=")[0].replace(".", r"\.")):
+            papers.check(changed)
 
 
 def test_stale_missing_and_damaged_calibrations_are_one_sentence(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import pytest
 
 from covey.figures.cells import cells_in
 from covey.figures.kinds import RealRun
-from covey.figures.plans import RULES, Work, noise_of
+from covey.figures.plans import DEFAULT_RULE, FIGURES, RULES, Work, noise_of
 from covey.figures.rows import Row, where
 from covey.figures.scales import SCALES
 from covey.figures.shown.figure_9 import ENERGY, OURS, THEIRS, TIME, claims, draw, rows
+from covey.scenario.schema import Clustering
 
 
 def run(
@@ -148,3 +149,30 @@ def test_rows_take_what_is_finished_with_and_without_noise(tmp_path: Path) -> No
         ("noise", "digits", 0.0, THEIRS, 0): 0.1,
         ("noise", "digits", 1.0, OURS, 0): 0.2,
     }
+
+
+def test_claims_are_judged_on_the_papers_start_and_say_what_the_default_does() -> None:
+    data = papers()
+    extra = [
+        row
+        for seed in range(3)
+        for row in run(DEFAULT_RULE, seed, 1.0, part="default start", energy=(9.0, 9.0), time=(9.0, 9.0, 9.0))
+    ]
+    without, both = claims(data, "here"), claims([*data, *extra], "here")
+    assert [(one.estimate, one.verdict) for one in both] == [(one.estimate, one.verdict) for one in without]
+    assert "default start" not in without[0].reason
+    assert "our rule minus k-means is +9.0 ± 2.5 points, n = 3" in both[0].reason
+    accuracy, energy, _ = draw([*data, *extra], "here").axes
+    assert [text.get_text().partition(" (")[0] for text in accuracy.get_legend().get_texts()][1].endswith(
+        "default start"
+    )
+    assert len(energy.get_xticks()) == 3
+
+
+def test_only_the_default_curve_has_another_start(tmp_path: Path) -> None:
+    work = Work(SCALES["full"], 1, cells_in(tmp_path))
+    starts = {cell.loaded.clustering.rescue for cell in FIGURES["9"](work) if cell.overrides != RULES[DEFAULT_RULE]}
+    assert starts == {False}
+    default = RealRun("paper", RULES[DEFAULT_RULE]).loaded.clustering
+    assert (default.start, default.rescue) == (Clustering().start, Clustering().rescue)
+    assert default.rescue

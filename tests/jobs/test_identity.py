@@ -19,7 +19,7 @@ import torch
 from covey.association import get_policy
 from covey.jobs import identity, scenario_digest
 from covey.parts import POLICIES
-from covey.scenario import load_scenario
+from covey.scenario import PAPER_START, load_scenario
 
 LIMIT = 3
 
@@ -129,3 +129,20 @@ def test_a_scenario_is_what_it_sets() -> None:
     plain = scenario_digest(load_scenario("quick"))
     assert scenario_digest(load_scenario("quick", ["name=other", "clustering.similarity_weight=0.2"])) == plain
     assert scenario_digest(load_scenario("quick", ["network.users=13"])) != plain
+
+
+@pytest.mark.parametrize(
+    ("preset", "papers"),
+    [
+        ("quick", "807bcf955152bdb5"),
+        ("paper", "f4319d4065a0c736"),
+        ("femnist", "187c7ea6bae17df4"),
+        ("campus", "88f5623a5cb8d67d"),
+    ],
+)
+def test_a_changed_default_changes_the_digest_of_the_default_alone(preset: str, papers: str) -> None:
+    """Digests as of before `clustering.rescue` was on by default."""
+    assert scenario_digest(load_scenario(preset, PAPER_START)) == papers
+    rescued = scenario_digest(load_scenario(preset, ["clustering.start=random", "clustering.rescue=true"]))
+    released = scenario_digest(load_scenario(preset, ["clustering.start=release", "clustering.rescue=false"]))
+    assert len({papers, rescued, released}) == 3

@@ -19,6 +19,7 @@ from covey.environment.known_tasks import check_tasks_are_known
 from covey.errors import PolicyError
 from covey.parts import ALGORITHMS, POLICIES
 from covey.scenario import Scenario, load_scenario
+from covey.scenario.first_values import FIRST_VALUES
 
 #: Policies of the presets, shipped with covey.
 SHIPPED = Path(__file__).parent / "policies"
@@ -104,6 +105,12 @@ def _stored(algorithm: str, scenario: Scenario) -> LearnedPolicy | None:
         return load_policy(own, scenario)
     for path in sorted(SHIPPED.glob(f"{algorithm}-*.safetensors")):
         policy = load_policy(path)
-        if policy_path(algorithm, policy.trained_on) == own:
+        if _with_papers_start(policy.trained_on) == _with_papers_start(scenario):
             return load_policy(path, scenario)
     return None
+
+
+def _with_papers_start(scenario: Scenario) -> dict[str, Any]:
+    """What a shipped policy has to share with a scenario: all but how groups are found, which it does not decide."""
+    values = scenario.model_dump(mode="json", exclude={"name", "description"})
+    return values | {section: values[section] | first for section, first in FIRST_VALUES.items()}

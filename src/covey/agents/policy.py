@@ -25,6 +25,7 @@ from covey.errors import PolicyError
 from covey.files import write_atomically
 from covey.network import NetworkLimits, Observation
 from covey.scenario import Scenario
+from covey.scenario.first_values import with_first_values
 from covey.scenario.load import scenario_from_dict
 
 Way = Literal["alone", "guarded"]
@@ -110,7 +111,7 @@ def load_policy(path: Path, scenario: Scenario | None = None, *, way: Way = "gua
     header, tensors = _read(path)
     try:
         settings = LearnerSettings.model_validate(header["settings"])
-        trained_on = scenario_from_dict(header["scenario"], where=f"the scenario in '{path}'")
+        trained_on = scenario_from_dict(with_first_values(header["scenario"]), where=f"the scenario in '{path}'")
     except (KeyError, ValidationError) as error:
         raise PolicyError(f"'{path}' has settings that this version cannot read ({error}); train it again") from None
     chosen = trained_on if scenario is None else scenario

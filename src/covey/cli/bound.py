@@ -11,8 +11,7 @@ from rich.console import Console
 
 from covey.cli.common import Overrides, Quiet, ScenarioName, cores, progress_bar
 from covey.parts import ALGORITHMS, POLICIES
-from covey.scenario import Scenario, load_scenario
-from covey.scenario.first_defaults import PAPER_START
+from covey.scenario import PAPER_START, Scenario, load_scenario
 
 if TYPE_CHECKING:
     from covey.association import Policy
@@ -40,8 +39,8 @@ def bound(
 
     For every task and round: the loss, the bound on it, and how much of the bound missing users, wrong
     identities, clipping and noise make up. Constants are bounded exactly for softmax models and estimated
-    along the path for others; the output says which. What it all means is in docs/theory.md. The run starts as in the
-    paper and offers no models (clustering.rescue=false), because the bound is about aggregation alone.
+    along the path for others; the output says which. The run has the paper's start, because the bound does not
+    cover models that are made anew or offered to other users. What it all means is in docs/theory.md.
 
     Examples:
 
@@ -58,8 +57,7 @@ def bound(
     from covey.simulation import Simulation
     from covey.simulation.checkpoint import prepare_folder
 
-    # The bound is about models that change by aggregation alone: no model is offered.
-    chosen = load_scenario(scenario, [*PAPER_START, *(set_ or ())])
+    chosen = load_scenario(scenario, (*PAPER_START, *(set_ or ())))
     if out is not None:
         prepare_folder(out, overwrite=True)
     with (

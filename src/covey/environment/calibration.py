@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import numpy as np
 from scipy.optimize import lsq_linear
@@ -23,7 +23,7 @@ from covey.errors import ScenarioError
 from covey.files import write_atomically
 from covey.network import Observation
 from covey.scenario import Scenario
-from covey.scenario.first_defaults import first_default
+from covey.scenario.first_values import FIRST_VALUES
 from covey.scenario.load import scenario_from_dict
 from covey.seeding import generator
 from covey.simulation import Simulation
@@ -126,7 +126,19 @@ class Calibration:
             ) from None
 
 
-_CLUSTERING_OPTIONS = ("announce_every", "announce_rounds", "start", "rescue", "max_tasks", "first_tasks")
+#: Options that the first calibrations did not know, by section, with the values that they were fitted with.
+_FIRST_FITTED: Final[Mapping[str, Mapping[str, Any]]] = {
+    "clustering": {
+        **FIRST_VALUES["clustering"],
+        "announce_every": 1,
+        "announce_rounds": None,
+        "max_tasks": None,
+        "first_tasks": None,
+    },
+    "data": {"group_sizes": None, "rotations": None, "over_time": "constant"},
+    "training": {"local": "step", "aggregation": "mean"},
+}
+_FIRST_CONTRAST_BOUND = 1.0
 
 
 def learning_settings(scenario: Scenario) -> dict[str, Any]:
@@ -140,19 +152,15 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
         "n_min": scenario.privacy.n_min,
         "noise": scenario.privacy.noise != "off",
     }
-    # Options at their first default are left out, so that older calibrations keep their hash.
+    # Left out where they are as in the first fits, whose hash stays; a changed default asks for a fit of its own.
     clustering = scenario.clustering.model_dump(mode="json")
-    for section, values, options in (
-        (scenario.clustering, clustering, _CLUSTERING_OPTIONS),
-        (scenario.data, data, ("group_sizes", "rotations", "over_time")),
-        (scenario.training, training, ("local", "aggregation")),
-    ):
-        for option in options:
-            if values[option] == first_default(section, option):
+    for section, values in (("clustering", clustering), ("data", data), ("training", training)):
+        for option, first in _FIRST_FITTED[section].items():
+            if values[option] == first:
                 del values[option]
     if scenario.privacy.identity != "raw":
         privacy |= {name: getattr(scenario.privacy, name) for name in ("identity", "identity_rho", "loss_bound")}
-        if scenario.privacy.contrast_bound != first_default(scenario.privacy, "contrast_bound"):
+        if scenario.privacy.contrast_bound != _FIRST_CONTRAST_BOUND:
             privacy["contrast_bound"] = scenario.privacy.contrast_bound
     if scenario.security.mode != "none":
         privacy["security"] = scenario.security.mode

@@ -42,12 +42,26 @@ def play_and_measure(
     on_round: Callable[[RoundRecord], None] = lambda _: None,
     advance: Callable[[], None] = lambda: None,
 ) -> RunBound:
-    """Play a run to its end and measure its bounds; `advance` is called after every task and round measured."""
+    """Play a run to its end and measure its bounds; `advance` is called after every task and round measured.
+
+    Refuses a start or offers that replace models, because a bound follows a model from one step to the next.
+    """
+    _check_steps_only(simulation)
     models = [simulation.state.models]
     while not simulation.done:
         on_round(simulation.play())
         models.append(simulation.state.models)
     return measure_bound(simulation, models, advance)
+
+
+def _check_steps_only(simulation: Simulation) -> None:
+    world = simulation.world
+    rescue = world.scenario.clustering.rescue and world.rule.guided
+    if rescue or world.start.under_way(0, {}):
+        raise ScenarioError(
+            "a bound follows each model from step to step, but clustering.start and clustering.rescue may replace"
+            ' models; set clustering.start = "random" and clustering.rescue = false, the paper\'s start'
+        )
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from covey.environment import calibration_for
 from covey.jobs import Store, Values, digest, key_of, scenario_digest
 from covey.scenario import Scenario, load_scenario
-from covey.scenario.first_defaults import PAPER_START
 
 #: The store of a folder of figures.
 CELLS = "cells.jsonl"
@@ -20,15 +19,16 @@ CELLS = "cells.jsonl"
 
 @cache
 def scenario_of(source: str, overrides: tuple[str, ...]) -> Scenario:
-    """The scenario of a preset with overrides; loaded once. Runs start as in the paper unless they say otherwise."""
-    return load_scenario(source, (*PAPER_START, *overrides))
+    """The scenario of a preset with overrides; loaded once."""
+    return load_scenario(source, overrides)
 
 
 @dataclass(frozen=True)
 class Cell(ABC):
     """A job to compute. Cells with equal content are the same job, whichever figures use them.
 
-    scenario: a preset; overrides: `key=value`, as on the command line; seed: of the run, training or layout.
+    scenario: a preset; overrides: `key=value`, as on the command line; seed: of the run, training or layout. `pinned`:
+    overrides of all cells of a kind, which come before their own.
     """
 
     scenario: str
@@ -36,11 +36,12 @@ class Cell(ABC):
     seed: int = 0
 
     kind: ClassVar[str]
+    pinned: ClassVar[tuple[str, ...]] = ()
 
     @property
     def loaded(self) -> Scenario:
         """The scenario itself."""
-        return scenario_of(self.scenario, self.overrides)
+        return scenario_of(self.scenario, (*self.pinned, *self.overrides))
 
     @property
     def needs(self) -> tuple[Cell, ...]:
@@ -79,8 +80,8 @@ class Cell(ABC):
 @cache
 def _content(cell: Cell) -> dict[str, Any]:
     own = {name: _plain(getattr(cell, name)) for name in _own_fields(type(cell))}
-    surrogate = {"surrogate": _surrogate(cell.scenario, cell.overrides)} if cell.on_surrogate else {}
-    return {"scenario": _scenario(cell.scenario, cell.overrides), "seed": cell.seed} | own | surrogate
+    surrogate = {"surrogate": _surrogate(cell.scenario, (*cell.pinned, *cell.overrides))} if cell.on_surrogate else {}
+    return {"scenario": _scenario(cell.scenario, (*cell.pinned, *cell.overrides)), "seed": cell.seed} | own | surrogate
 
 
 @cache

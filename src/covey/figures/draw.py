@@ -31,6 +31,7 @@ LOOKS: dict[str, tuple[str, str, str]] = {
     "exact": (OKABE_ITO[2], "d", "exact"),
     "loss": (OKABE_ITO[4], "s", "loss only (weight 0)"),
     "gradient_loss_0.2": (OKABE_ITO[0], "o", "gradient and loss, weight 0.2"),
+    "gradient_loss_0.2_default": (OKABE_ITO[1], "v", "weight 0.2, covey's default start"),
     "gradient_loss_0.5": (OKABE_ITO[5], "h", "gradient and loss, weight 0.5"),
     "printed_sign_0.2": (OKABE_ITO[3], "P", "printed sign, weight 0.2"),
     "kmeans": (OKABE_ITO[2], "D", "central k-means"),

@@ -23,6 +23,7 @@ from covey.evaluation import compare
 from covey.evaluation.bound_runs import play_and_measure
 from covey.figures.cells import Cell, policy_file
 from covey.jobs import Values
+from covey.scenario import PAPER_START
 from covey.seeding import generator
 from covey.simulation import Simulation, simulate
 from covey.simulation.run import user_data
@@ -41,7 +42,14 @@ _RUN_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Training(Cell):
+class PaperCell(Cell):
+    """A cell with the paper's start, whatever the default is, unless its own overrides say otherwise."""
+
+    pinned: ClassVar[tuple[str, ...]] = PAPER_START
+
+
+@dataclass(frozen=True)
+class Training(PaperCell):
     """Trains a policy; `settings` are pairs of `LearnerSettings`, on top of the paper's loop if `literal`."""
 
     settings: tuple[tuple[str, Any], ...] = ()
@@ -84,7 +92,7 @@ class Training(Cell):
 
 
 @dataclass(frozen=True)
-class RealRun(Cell):
+class RealRun(PaperCell):
     """A run on real rounds under a reference or trained policy."""
 
     policy: str | Training = "greedy"
@@ -107,7 +115,7 @@ class RealRun(Cell):
 
 
 @dataclass(frozen=True)
-class Played(Cell):
+class Played(PaperCell):
     """Episodes of a policy on held-out layouts of the surrogate; the first layout is `seed`."""
 
     policy: str | Training = "greedy"
@@ -130,7 +138,7 @@ class Played(Cell):
 
 
 @dataclass(frozen=True)
-class Allocated(Cell):
+class Allocated(PaperCell):
     """Sequential allocation and block coordinate descent on the same selections of an episode, timed side by side.
 
     policy: selects the users; repeats: timings of each method, of which the fastest counts.
@@ -187,7 +195,7 @@ class Allocated(Cell):
 
 
 @dataclass(frozen=True)
-class Optimum(Cell):
+class Optimum(PaperCell):
     """A policy's choices against the best of all joint choices in the same states; for small networks.
 
     The value of a choice is the round's reward, with its loss counted for all remaining rounds.
@@ -233,7 +241,7 @@ class Optimum(Cell):
 
 
 @dataclass(frozen=True)
-class Bounded(Cell):
+class Bounded(PaperCell):
     """A real run compared with the corrected bound."""
 
     policy: str = "greedy"
@@ -251,7 +259,7 @@ class Bounded(Cell):
 
 
 @dataclass(frozen=True)
-class Partitioned(Cell):
+class Partitioned(PaperCell):
     """The data partition: class counts (U, classes), true groups and class names."""
 
     kind: ClassVar[str] = "partitioned"

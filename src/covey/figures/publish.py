@@ -24,6 +24,7 @@ from covey.figures.scales import SCALES, Scale
 from covey.files import write_atomically
 from covey.jobs import made_with
 from covey.report.pictures import png
+from covey.scenario import PAPER_START
 
 CLAIMS, ABOUT = "claims.json", "about.json"
 #: Display name of the data set of each scenario.
@@ -152,7 +153,7 @@ def _write_about(names: Sequence[str], work: Work, seconds: float, command: str)
         "last_wall_seconds": round(seconds, 1),
         "tuning": _tuning(work),
         "surrogates": {
-            scenario: asdict(calibration_for(scenario_of(scenario, ())).error)
+            scenario: asdict(calibration_for(scenario_of(scenario, PAPER_START)).error)
             for scenario in dict.fromkeys((scale.scenario, scale.second, "quick"))
         },
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()},

@@ -28,7 +28,7 @@ from pydantic import BaseModel
 
 from covey.errors import CoveyError
 from covey.parts import REGISTRIES
-from covey.scenario.first_defaults import differing
+from covey.scenario.first_values import not_at_first
 
 #: Attributes of a class that do not affect its behaviour, or are derived from its methods.
 _INCIDENTAL: Final = frozenset({
@@ -58,11 +58,10 @@ def identity(value: Any) -> str:
 def scenario_digest(scenario: BaseModel) -> str:
     """A digest of a scenario, with the code of its custom parts (`module:attribute`).
 
-    Names, descriptions and values at their first defaults do not count, so that a new option keeps the digest and a
-    changed default has another one.
+    Names, descriptions and values at their defaults do not count, so that a new option keeps the digest. Options whose
+    default has changed do not count at their first value (`covey.scenario.first_values`).
     """
-    given = {key: value for key, value in differing(scenario).items() if key not in ("name", "description")}
-    return digest([given, dict(_own_parts(scenario.model_dump(mode="json")))])
+    return digest([not_at_first(scenario), dict(_own_parts(scenario.model_dump(mode="json")))])
 
 
 def _own_parts(table: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -330,7 +330,7 @@ class Clustering(Section):
         True,
         description=(
             "Whether stations offer a model that nobody uses to part of a task's users, on evidence from noised"
-            " uploads; it costs no privacy. Without it, as in the paper, such a model is lost."
+            " uploads; it costs no privacy. `false` is the paper's. Rules with a start of their own make no offers."
         ),
     )
     max_tasks: Count | None = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from covey.figures.kinds import RealRun
-from covey.figures.plans import RULES, Work, run_under_noise
+from covey.figures.plans import DEFAULT_RULE, RULES, Work, run_under_noise
 from covey.figures.rows import Row
 
 #: Noise of the additional runs on digits, as factors of the scenario's variance.
@@ -15,6 +15,12 @@ FACTORS = (0.0, 1.0)
 def compared_rows(work: Work, rule: str, seed: int, names: Sequence[str]) -> list[Row]:
     """The run of a rule on the scenario of the figure, `part` = "compared", with these columns."""
     return _rows(work, RealRun(work.scale.scenario, RULES[rule], seed), "compared", rule, 1.0, names)
+
+
+def default_rows(work: Work, seed: int, names: Sequence[str]) -> list[Row]:
+    """The run of the same rule with covey's default start, `part` = "default start"."""
+    cell = RealRun(work.scale.scenario, RULES[DEFAULT_RULE], seed)
+    return _rows(work, cell, "default start", DEFAULT_RULE, 1.0, names)
 
 
 def noise_rows(work: Work, rule: str, seed: int, names: Sequence[str]) -> list[Row]:

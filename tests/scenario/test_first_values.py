@@ -5,28 +5,26 @@ from __future__ import annotations
 import pytest
 
 from covey.environment.calibration import learning_settings
-from covey.figures.cells import scenario_of
+from covey.figures.kinds import RealRun
 from covey.jobs import scenario_digest
 from covey.scenario import load_scenario
-from covey.scenario.first_defaults import CHANGED, PAPER_START, differing, first_default
+from covey.scenario.first_values import DEFAULT_START, FIRST_VALUES, PAPER_START, not_at_first
 
 
-def test_what_has_changed_really_differs_from_the_schema_or_is_pinned() -> None:
-    scenario = load_scenario("quick")
-    for name, options in CHANGED.items():
-        section = getattr(scenario, name)
+def test_the_papers_start_has_the_first_values() -> None:
+    scenario = load_scenario("quick", PAPER_START)
+    for section, options in FIRST_VALUES.items():
         for option, first in options.items():
-            assert first_default(section, option) == first
-            assert any(pin.startswith(f"{name}.{option}=") for pin in PAPER_START)
-    assert first_default(scenario.training, "rounds") == 15
+            assert getattr(getattr(scenario, section), option) == first
+    assert load_scenario("quick", [*PAPER_START, *DEFAULT_START]) == load_scenario("quick")
 
 
 @pytest.mark.parametrize("more", [[], ["clustering.batch=8"], ["training.rounds=3"]])
 def test_the_old_and_the_new_default_have_digests_of_their_own(more: list[str]) -> None:
     new, old = (load_scenario("quick", [*given, *more]) for given in ((), PAPER_START))
     assert scenario_digest(new) != scenario_digest(old)
-    assert "rescue" not in differing(old).get("clustering", {})
-    assert differing(new)["clustering"]["rescue"] is True
+    assert "rescue" not in not_at_first(old).get("clustering", {})
+    assert not_at_first(new)["clustering"]["rescue"] is True
     assert "clustering.rescue" not in learning_settings(old)
     assert learning_settings(new)["clustering.rescue"] is True
     # A value that is given and equals the default counts as the default.
@@ -39,7 +37,7 @@ def test_results_that_were_kept_before_the_change_keep_their_keys() -> None:
     assert found == {"quick": "807bcf955152bdb5", "paper": "f4319d4065a0c736"}
 
 
-def test_cells_of_figures_and_studies_start_as_in_the_paper_unless_they_say_otherwise() -> None:
-    assert not scenario_of("quick", ()).clustering.rescue
-    assert scenario_of("quick", ("clustering.rescue=true",)).clustering.rescue
-    assert scenario_of("quick", ("clustering.start=release",)).clustering.start == "release"
+def test_cells_of_figures_start_as_in_the_paper_unless_they_say_otherwise() -> None:
+    assert not RealRun("quick").loaded.clustering.rescue
+    assert RealRun("quick", ("clustering.rescue=true",)).loaded.clustering.rescue
+    assert RealRun("quick", ("clustering.start=release",)).loaded.clustering.start == "release"

@@ -71,6 +71,7 @@ OFF = [
 The way back is on. With `clustering.start = "random"` and `clustering.rescue = false` a run has the paper's start and
 no way back, and is the same, bit by bit, as one of version 0.1.0; the shipped policies were trained on a surrogate of
 such runs. The figures, and `covey bound`, keep the paper's start. Rules that stations compute from uploads or loss
-vectors, and `oracle`, have neither start nor rescue: every model is matched with users there ([methods](methods.md)).
+vectors, and `oracle`, have a way of their own to begin and to fill models ([methods](methods.md)): neither setting
+matters to them.
 """),
 ]

@@ -328,3 +328,13 @@ def test_offers_do_not_use_the_truth(overrides: list[str], seed: int) -> None:
         np.testing.assert_array_equal(one.users.identity, two.users.identity)
     assert state.models.tobytes() == other.models.tobytes()
     assert [r.clustering_accuracy for r in plain] != [r.clustering_accuracy for r in mixed]
+
+
+@pytest.mark.parametrize("changes", [["clustering.announce_rounds=1"], ["clustering.announce_every=5"]], ids=" ".join)
+def test_nothing_is_offered_that_users_could_not_announce(changes: list[str]) -> None:
+    for seed in COLLIDING:
+        history = play(*changes, seed=seed, rounds=9)
+        offered = {int(record.round) for record in history.records if record.offered_task >= 0}
+        # Records count from 1; users announce in rounds 2, 7, 12, ... or in round 2 alone.
+        assert offered <= {1, 6}
+        assert offered <= {1} or "every" in changes[0]

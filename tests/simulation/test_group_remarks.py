@@ -101,7 +101,7 @@ def test_a_run_that_is_still_starting(history: History) -> None:
         ("evidence", 3, "to 3 users of task 1, whose uploads differ from those of the others."),
         ("evidence", 1, "to one user of task 1, whose uploads differ from those of the others."),
         ("guess", 2, "to 2 users of task 1, because noise hides whether it holds two groups."),
-        ("copy", 0, "to the users of task 1 as a copy, because no uploads can be compared."),
+        ("copy", 0, "to the users of task 1 as a copy, because no uploads tell them apart."),
     ],
 )
 def test_offers(history: History, reason: str, users: int, words: str) -> None:

@@ -26,7 +26,10 @@ def run(
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in the run.")] = 0,
     security: Annotated[
         str | None,
-        typer.Option(help="What stations may see: none (every upload) or masked (sums only); short for security.mode."),
+        typer.Option(
+            help="What stations may see: none (every upload), masked (sums only) or blind (the same sums in the clear,"
+            " to verify masks); short for security.mode."
+        ),
     ] = None,
     identity: Annotated[
         str | None,

@@ -25,6 +25,7 @@ from covey.identification.rule import (
     RuleRound,
     Trained,
     Weights,
+    announces,
 )
 from covey.identification.start import IN_PLAY
 from covey.seeding import generator
@@ -92,7 +93,8 @@ class _Past:
 def offer_free_model(at: RuleRound, found: Identification, trained: Trained, groups: Regrouped) -> Regrouped:
     """What the rule made of the groups, with a free model offered if there is one and a task that may hold two groups.
 
-    At most one model is offered at a time, and none within `PATIENCE` rounds after another.
+    At most one model is offered at a time, none within `PATIENCE` rounds after another, and none that users could not
+    announce in the next round.
     """
     if at.blind:
         # A simulation knows the tasks all the same; stations go by which models were trained.
@@ -107,8 +109,8 @@ def offer_free_model(at: RuleRound, found: Identification, trained: Trained, gro
     estimate, confirmed = _estimate(at, found, tasks)
     groups = replace(groups, memory=memory, estimate=estimate, confirmed=confirmed)
     waited = at.round - past.last
-    if waited < PATIENCE:
-        return groups
+    if waited < PATIENCE or not announces(at.scenario, at.round + 1):
+        return groups  # devices are making up their minds, or could not say so
     users = np.bincount(found.identities[found.identities >= 0], minlength=at.tasks)
     shared = [task for task in tasks if task.split.real]
     if shared:

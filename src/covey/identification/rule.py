@@ -226,9 +226,7 @@ class Rule:
 
     def announces(self, number: int) -> bool:
         """Whether users announce in round `number`, counted from 0; the first tasks are drawn, not announced."""
-        clustering = self.scenario.clustering
-        within = clustering.announce_rounds is None or number <= clustering.announce_rounds
-        return within and (number - 1) % clustering.announce_every == 0
+        return announces(self.scenario, number)
 
     def passes(self, number: int, samples: Ints) -> Floats:
         """(U,) forward-plus-backward passes of one sample that identification takes each user in round `number`."""
@@ -335,6 +333,13 @@ def random_identities(users: int, tasks: int, rng: np.random.Generator) -> Ints:
     identities = rng.integers(tasks, size=users)
     identities[rng.permutation(users)[:tasks]] = np.arange(tasks)
     return identities
+
+
+def announces(scenario: Scenario, number: int) -> bool:
+    """Whether users announce their task in round `number`, counted from 0."""
+    clustering = scenario.clustering
+    within = clustering.announce_rounds is None or number <= clustering.announce_rounds
+    return within and (number - 1) % clustering.announce_every == 0
 
 
 def best_score(losses: Floats, similarity: Floats, weight: float) -> Ints:

@@ -81,7 +81,7 @@ def _offers(history: History) -> list[str]:
         why = {
             "evidence": f"to {many} of task {record.offered_source}, whose uploads differ from those of the others",
             "guess": f"to {many} of task {record.offered_source}, because noise hides whether it holds two groups",
-            "copy": f"to the users of task {record.offered_source} as a copy, because no uploads can be compared",
+            "copy": f"to the users of task {record.offered_source} as a copy, because no uploads tell them apart",
         }[OFFER_REASONS[record.offered_reason]]
         sentences.append(f"After round {record.round}, model {record.offered_task} was offered {why}.")
     if len(made) == _NAMED + 1:

@@ -77,7 +77,7 @@ DATA: dict[str, Setting] = {
     ),
     "digits_dirichlet": Setting(
         "quick",
-        ("data.partition=dirichlet", "data.mixes=default", "data.samples_min=35", "data.samples_max=50"),
+        ("data.partition=dirichlet", "data.mixes=default", "data.samples_min=30", "data.samples_max=40"),
         variants=(*MAIN, "release"),
     ),
     "digits_7_3_1_1": Setting(

@@ -51,11 +51,13 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Past:
-    """What was remembered: rounds in which each model was trained since it was offered, and rounds since it was used
-    last, (K,) each; the round of the last offer; the largest squared length of a group's step."""
+    """What was remembered: rounds in which each model was trained since it was offered, rounds since it was used last,
+    and offers that were made to its users, (K,) each; the round of the last offer; the largest squared length of a
+    group's step."""
 
     trained: Ints
     idle: Ints
+    tried: Ints
     last: int
     level: float
 
@@ -66,6 +68,7 @@ class _Past:
         return cls(
             memory.get("rescue.trained", none),
             memory.get("rescue.idle", none),
+            memory.get("rescue.tried", none),
             int(memory["rescue.last"][0]) if "rescue.last" in memory else -1,
             float(memory["rescue.level"][0]) if "rescue.level" in memory else 0.0,
         )
@@ -85,6 +88,7 @@ class _Past:
         return {
             "rescue.trained": self.trained,
             "rescue.idle": self.idle,
+            "rescue.tried": self.tried,
             "rescue.last": np.array([self.last]),
             "rescue.level": np.array([self.level]),
         }
@@ -125,7 +129,8 @@ def offer_free_model(at: RuleRound, found: Identification, trained: Trained, gro
         best = max(unknown, key=lambda task: (users[task.number], task.split.score - task.split.chance))
         if best.split.soon and waited < LONGER * PATIENCE:
             return groups
-    single = waited >= 2 * PATIENCE and (best.split.real or best.split.hidden)
+    # A single user may be all there is of its group: without evidence, its model is taken once for the same users.
+    single = waited >= 2 * PATIENCE and (best.split.real or past.tried[best.number] == 0)
     free = _free(at, found.identities, past, best.number, single=single, grow=best.split.real)
     return groups if free is None else _offer_part(at, found, trained, groups, past, best, free)
 
@@ -256,7 +261,9 @@ def _made(
 ) -> Regrouped:
     fresh = np.zeros(at.tasks, dtype=bool)
     fresh[offer.task] = True
-    past = replace(past, last=at.round, trained=np.where(fresh, 0, past.trained))
+    tried = np.where(fresh, past.tried[offer.source] + 1, past.tried)
+    tried[offer.source] += 1
+    past = replace(past, last=at.round, trained=np.where(fresh, 0, past.trained), tried=tried)
     memory = dict(groups.memory) | past.memory
     if IN_PLAY in memory:
         memory[IN_PLAY] = memory[IN_PLAY] | fresh

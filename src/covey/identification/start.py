@@ -170,21 +170,26 @@ def _common(trained: Trained) -> Weights:
 
 
 def _groups_made(at: RuleRound, trained: Trained, common: Regrouped, heard: Ints, split: Split) -> Regrouped:
-    """A model for each part of the users, from its own uploads; the common model stays in play."""
+    """A model for each part of the users, from its own uploads; the common model stays in play.
+
+    Users that were not heard have the common model, or the first where there is one model for each part alone.
+    """
     assert common.models is not None
-    identities, models = common.identities.copy(), common.models.copy()
+    models = common.models.copy()
+    identities = np.full(at.users, split.parts if split.parts < at.tasks else 0)
     identities[heard] = split.labels
     memory = {name: value for name, value in common.memory.items() if name not in _OF_THE_START}
-    fresh = np.arange(at.tasks) < split.parts
+    made = np.arange(at.tasks) < split.parts
     for part in range(split.parts):
         models[part] = _model_of(at, trained, common, heard[split.labels == part])
-    # Devices know the common model too, of which there is a copy in every free place: one of them stays in play.
+    # There is a copy of the common model in every free place: one of them is sent too, so that it is in play.
+    fresh = np.arange(at.tasks) <= split.parts
     memory |= {
-        IN_PLAY: np.arange(at.tasks) <= split.parts,
+        IN_PLAY: fresh,
         "start.over": np.array([at.round]),
         "rescue.level": np.array([split.level]),
     }
-    movements = np.where(fresh[:, None], models - at.models[0], np.float32(0))
+    movements = np.where(made[:, None], models - at.models[0], np.float32(0))
     return replace(
         common,
         identities=identities,

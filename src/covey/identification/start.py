@@ -32,9 +32,13 @@ _OF_THE_START = ("start.steps", "start.rounds", "start.model")
 
 
 class Start:
-    """`random`: the paper's start. Base of all starts; needs: see `covey.parts.NEEDS`."""
+    """`random`: the paper's start. Base of all starts.
+
+    needs: see `covey.parts.NEEDS`; grows: whether it takes models beyond `clustering.first_tasks` into use.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    grows: ClassVar[bool] = False
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -74,6 +78,7 @@ class ReleaseStart(Start):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
+    grows: ClassVar[bool] = True
 
     @property
     def memory(self) -> Memory:

@@ -517,12 +517,6 @@ class Scenario(Section):
                 f"clustering.max_tasks is {most}, but network.tasks is {self.network.tasks} already; raise it, lower"
                 " network.tasks, or put it back with clustering.max_tasks=default"
             )
-        if self.first_tasks < self.network.tasks and self.clustering.start == "random" and not self.clustering.rescue:
-            raise ValueError(
-                f"models cannot grow from {self.first_tasks} to {self.network.tasks}, because none is offered with"
-                " clustering.rescue = false; set clustering.rescue = true, or as many clustering.first_tasks as"
-                " network.tasks"
-            )
         self._check_groups()
         self._check_privacy()
         return self

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from covey.errors import ScenarioError
-from covey.identification.start import IN_PLAY, LONGEST, ReleaseStart, Start
+from covey.identification.start import IN_PLAY, LONGEST, OwnStart, ReleaseStart, Start
 from covey.radio import broadcast_times
 from covey.scenario import load_scenario
 from covey.simulation import History, Simulation, simulate
@@ -199,7 +199,7 @@ def test_rules_with_a_start_of_their_own_keep_it(rule: str) -> None:
     for start in ("random", "release"):
         scenario = load_scenario("quick", [f"clustering.rule={rule}", f"clustering.start={start}"])
         with Simulation(scenario, seed=0) as run:
-            assert type(run.world.start) is Start
+            assert type(run.world.start) is OwnStart
             assert run.play().starting == 0
 
 

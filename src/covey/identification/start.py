@@ -15,7 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.identification.evidence import Evidence, Split, best_split
-from covey.identification.rule import Identification, Ints, Memory, Regrouped, RuleRound, Trained, random_identities
+from covey.identification.rule import (
+    Identification,
+    Ints,
+    Memory,
+    Regrouped,
+    Rule,
+    RuleRound,
+    Trained,
+    random_identities,
+)
+from covey.parts import STARTS
 from covey.scenario import Scenario
 from covey.seeding import generator
 
@@ -70,6 +80,15 @@ class Start:
         return Regrouped(found.identities, found.memory)
 
 
+class OwnStart(Start):
+    """The start of rules that take models into use by themselves: as `random`, with all models in play."""
+
+    @property
+    def memory(self) -> Memory:
+        """Nothing: offers, which bring models into play, are not made to such rules."""
+        return {}
+
+
 class ReleaseStart(Start):
     """`release`: one model for all, until uploads tell the groups apart; then a model for each group that was found.
 
@@ -120,10 +139,21 @@ class ReleaseStart(Start):
         return _groups_made(at, trained, common, heard, split)
 
 
+def build_start(scenario: Scenario, rule: Rule) -> Start:
+    """The start that a scenario names, for rules that it applies to; others have one of their own."""
+    start: Start = STARTS.build(scenario.clustering.start, scenario) if rule.guided else OwnStart(scenario)
+    return start
+
+
+def models_in_play(memory: Memory, tasks: int) -> Bools:
+    """(K,) whether devices have been sent each of K = `tasks` models, so that they can choose it."""
+    return np.asarray(memory.get(IN_PLAY, np.ones(tasks, dtype=bool)))
+
+
 def known_models(models: Weights, memory: Memory) -> Weights:
     """(K, D) models as devices know them: not a number where a model is not in play, so that nobody chooses it."""
-    in_play = memory.get(IN_PLAY)
-    return models if in_play is None else np.where(in_play[:, None], models, np.float32(np.nan))
+    in_play = models_in_play(memory, len(models))
+    return models if in_play.all() else np.where(in_play[:, None], models, np.float32(np.nan))
 
 
 def groups_heard(evidence: Evidence, heard: Ints, weights: npt.NDArray[np.float64], most: int, at: RuleRound) -> Split:

@@ -277,7 +277,8 @@ def regroup(world: World, turn: Turn, decision: Decision, uploads: Uploads, new:
         return world.start.after_round(at, turn.identification, trained)
     groups = world.rule.after_round(at, turn.identification, trained)
     if world.scenario.clustering.rescue and world.rule.guided:
-        groups = offer_free_model(at, turn.identification, trained, groups)
+        announced = world.rule.announces(state.round + 1)
+        groups = offer_free_model(at, turn.identification, trained, groups, announced)
     return groups
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from covey.errors import ScenarioError
-from covey.identification.start import IN_PLAY, LONGEST, OwnStart, ReleaseStart, Start
+from covey.identification.start import IN_PLAY, LARGEST, LONGEST, OwnStart, ReleaseStart, Start
 from covey.radio import broadcast_times
 from covey.scenario import load_scenario
 from covey.simulation import History, Simulation, simulate
@@ -213,3 +213,42 @@ def test_the_random_start_is_the_papers() -> None:
     release = ReleaseStart(load_scenario("quick"))
     np.testing.assert_array_equal(release.models(first), [[0, 1]] * 3)
     np.testing.assert_array_equal(release.broadcasts(capable[:, 1:]), [[False, False], [True, False]])
+
+
+def test_steps_are_added_up_while_they_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are part of every checkpoint; those of the paper's size are kept."""
+    assert LARGEST >= 12 * 552_714
+    assert 4 * LARGEST <= 1 << 25, "bytes"
+    noise = ("privacy.v_max=500", "privacy.n_min=500")
+    kept = play(*noise, seed=1000, rounds=LONGEST)
+    monkeypatch.setattr("covey.identification.start.LARGEST", 12 * 650 - 1)
+    with Simulation(load_scenario("quick", [*NEW, *noise]), seed=1000) as run:
+        for _ in range(LONGEST):
+            assert "start.steps" not in run.state.memory
+            run.play()
+        assert "start.over" in run.state.memory
+        assert (run.state.models != kept.models).any(), "made from the last round alone"
+
+
+def test_a_group_heard_in_one_round_of_three_is_moved_by_its_mean_step_thrice() -> None:
+    noise = ("privacy.v_max=500", "privacy.n_min=500")
+    heard: dict[int, list[np.ndarray]] = {user: [] for user in range(12)}
+
+    def last_alone(round, uploads):
+        came = [upload for upload in uploads if round == LONGEST - 1]
+        for upload in came:
+            heard[upload.user].append(upload.weights)
+        return came
+
+    with Simulation(load_scenario("quick", [*NEW, *noise]), seed=1000, transport=last_alone) as run:
+        first = run.state.models[0].astype(np.float64)
+        for _ in range(LONGEST):
+            run.play()
+        assert "start.over" in run.state.memory
+        samples, identities = run.world.samples, run.state.identities
+        for part in range(4):
+            users = [user for user in range(12) if heard[user] and identities[user] == part]
+            if users:
+                weights = samples[users].astype(np.float64)
+                mean = np.average([heard[user][0] - first for user in users], axis=0, weights=weights)
+                np.testing.assert_allclose(run.state.models[part], first + LONGEST * mean, atol=1e-5)

@@ -34,8 +34,8 @@ Bools = npt.NDArray[np.bool_]
 
 #: Rounds after which the groups are guessed from what was heard, however much noise hides.
 LONGEST = 3
-#: Steps of all users are kept up to this number of weights in all.
-LARGEST = 1 << 25
+#: Steps of all users are kept up to this number of weights in all: 32 MB, in memory and in every checkpoint.
+LARGEST = 1 << 23
 #: Memory: (K,) bool, models that devices can choose; all of them where it is not there.
 IN_PLAY = "models.in_play"
 _OF_THE_START = ("start.steps", "start.rounds", "start.model")
@@ -94,6 +94,9 @@ class ReleaseStart(Start):
 
     Users carry drawn labels until then, which tell stations nothing but keep the network's rules as they are: labels
     decide who may serve whom, and uploads of all labels are averaged into the one model.
+
+    Until then the steps of every user are added up, (U, D) float32, in the state and so in every checkpoint: up to
+    32 MB. With more users or weights than that (`LARGEST`) groups begin with the uploads of the last round alone.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
@@ -238,9 +241,11 @@ def _groups_made(at: RuleRound, trained: Trained, common: Regrouped, heard: Ints
 
 
 def _model_of(at: RuleRound, trained: Trained, common: Regrouped, users: Ints) -> Weights:
-    """(D,) where the steps of these users alone would have led since the start; all rounds count alike.
+    """(D,) the first model, moved by the mean of all steps of these users once for every round of the start.
 
-    Where steps of earlier rounds were not kept, what these users made of the common model in this round.
+    Steps count by samples, and alike in all rounds. Rounds in which users were not heard count as if they had made the
+    mean step: where all were heard once in three rounds, their one step counts threefold. Where steps of earlier rounds
+    were not kept, what these users made of the common model in this round.
     """
     memory, rounds = common.memory, at.round + 1
     if "start.steps" in memory:

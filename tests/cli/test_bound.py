@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tomli_w
 from matplotlib.image import imread
 
 from covey.cli.main import main
 from covey.scenario import PAPER_START, load_scenario
+from covey.scenario.load import scenario_table
 from covey.simulation import Simulation
 from covey.theory import CAUSES
 
@@ -116,10 +118,44 @@ def test_the_screen_says_what_dominates_and_what_is_assumed(ask: Ask) -> None:
         "mu = 0",
         "Learning rate x L",
         "promised descent",
-        "paper's start",
     ):
         assert words in text
     assert "matched with" not in text  # oracle tasks are groups
+    assert "paper's start" not in text  # to oracle, neither starts nor offers apply
+    _, out, _ = ask("quick", "--rounds", 1)
+    assert "paper's start and no offers" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        ["clustering.max_tasks=6"],
+        ["clustering.first_tasks=2"],
+        ["clustering.max_tasks=6", "clustering.rescue=false"],
+    ],
+    ids=" ".join,
+)
+def test_models_that_are_added_later_are_refused_with_a_way_out(ask: Ask, changes: list[str]) -> None:
+    chosen = [word for change in changes for word in ("--set", change)]
+    code, _, error = ask("quick", "--rounds", 1, *chosen)
+    assert code != 0
+    text = " ".join(error.split())
+    assert "models of this scenario are added later" in text
+    assert "leave out clustering.max_tasks and clustering.first_tasks" in text
+    assert "rescue" not in text
+    reset = ("--set", "clustering.max_tasks=default", "--set", "clustering.first_tasks=default")
+    assert ask("quick", "--rounds", 1, "--quiet", *chosen, *reset)[0] == 0
+
+
+@pytest.mark.parametrize(("option", "value"), [("rescue", "true"), ("start", "release")])
+def test_a_start_that_the_scenario_names_is_kept_and_refused(ask: Ask, option: str, value: str, tmp_path: Path) -> None:
+    path = tmp_path / "own.toml"
+    path.write_text(tomli_w.dumps(scenario_table("quick", [f"clustering.{option}={value}"])), encoding="utf-8")
+    code, _, error = ask(path, "--rounds", 1)
+    assert code != 0
+    assert "may replace models" in " ".join(error.split())
+    # What it does not name is replaced, and --set says the rest.
+    assert ask(path, "--rounds", 1, "--quiet", "--set", f"clustering.{option}=default")[0] == 0
 
 
 def test_without_noise_nothing_but_rounding_is_left_over(ask: Ask) -> None:

@@ -3,7 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from covey.federated import Intake
+from covey.identification import Identification, RuleRound, ScoreRule, Trained, build_rule
 from covey.identification.from_release import released_identities
+from covey.identification.start import IN_PLAY
+from covey.privacy import Journal, Ledger
+from covey.scenario import load_scenario
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -69,3 +74,25 @@ def released_by_loop(
             cosines.append(-np.inf if length <= 1e-6 * np.linalg.norm(step) else step @ rest / length)
         found.append(int(own) if np.isneginf(cosines).all() else int(np.argmax(cosines)))
     return found
+
+
+@pytest.mark.parametrize(("in_play", "found"), [(3, 0), (4, 3)])
+def test_a_model_that_was_never_sent_is_nobodys_task(in_play: int, found: int) -> None:
+    """In its place there may be a copy of another model, which has a path that nobody has seen."""
+    scenario = load_scenario("quick", ["privacy.identity=from_release"])
+    rule = build_rule(scenario)
+    assert isinstance(rule, ScoreRule)
+    first, before = np.zeros((4, 30), np.float32), np.eye(4, 30, dtype=np.float32)
+    step, tasks = np.eye(4, 30, dtype=np.float32)[3] + np.float32(0.1) * before[0], np.array([0])
+    at = RuleRound(
+        round=3, seed=0, scenario=scenario, fleet=None, training=None,  # type: ignore[arg-type]
+        samples=np.array([50]), clip=np.ones(1), truth=np.array([-1]), models=before, movements=first,
+        identities=tasks, exhausted=np.zeros(1, bool), ledger=Ledger(1, delta=1e-5), journal=Journal(),
+        memory={IN_PLAY: np.arange(4) < in_play},
+    )  # fmt: skip
+    trained = Trained(
+        Intake(np.array([0]), (before[0] + step)[None], np.ones(1, bool), {}), np.ones(1, bool), np.ones(1),
+        before, first, np.array([1e4, 0, 0, 0]), first,
+    )  # fmt: skip
+    regrouped = rule.after_round(at, Identification(tasks, at.ledger), trained)
+    assert regrouped.identities.tolist() == [found]

@@ -10,6 +10,7 @@ import pytest
 from covey.federated import Intake
 from covey.federated.training import LocalTraining
 from covey.identification.evidence import Evidence
+from covey.identification.gradient_loss import GradientLoss
 from covey.identification.rescue import HARDLY, MOST, PATIENCE, hear, offer_free_model
 from covey.identification.rule import Identification, Regrouped, RuleRound, Trained
 from covey.parts import LOCAL_TRAININGS
@@ -336,5 +337,18 @@ def test_nothing_is_offered_that_users_could_not_announce(changes: list[str]) ->
         history = play(*changes, seed=seed, rounds=9)
         offered = {int(record.round) for record in history.records if record.offered_task >= 0}
         # Records count from 1; users announce in rounds 2, 7, 12, ... or in round 2 alone.
-        assert offered <= {1, 6}
-        assert offered <= {1} or "every" in changes[0]
+        assert offered == ({6} if "every" in changes[0] else set())
+
+
+class SilentAfterTheFirst(GradientLoss):
+    """A rule with announcements of its own: in round 1 alone."""
+
+    def announces(self, number: int) -> bool:
+        return number == 1
+
+
+def test_offers_go_by_the_rounds_in_which_the_rule_announces() -> None:
+    name = f"{__name__}:SilentAfterTheFirst"
+    for seed in COLLIDING:
+        assert (play(seed=seed).column("offered_task") >= 0).any()
+        assert (play(f"clustering.rule={name}", seed=seed).column("offered_task") == -1).all()

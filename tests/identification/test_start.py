@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from covey.errors import ScenarioError
-from covey.identification.start import LONGEST, ReleaseStart, Start
+from covey.identification.start import IN_PLAY, LARGEST, LONGEST, OwnStart, ReleaseStart, Start
 from covey.radio import broadcast_times
 from covey.scenario import load_scenario
 from covey.simulation import History, Simulation, simulate
@@ -80,7 +80,37 @@ def test_a_found_group_has_a_model_made_from_its_own_uploads() -> None:
         for task in range(found, 4):
             np.testing.assert_allclose(state.models[task], common, atol=1e-6)
             assert not state.movements[task].any()
-        assert state.active.any(axis=0).tolist() == [task < found for task in range(4)]
+        # The common model is sent too, once, as the models of the groups are.
+        assert found < 4
+        assert state.active.sum(axis=0).tolist() == [int(task <= found) for task in range(4)]
+
+
+@pytest.mark.parametrize("tasks", [4, 8, 2])
+def test_users_that_were_not_heard_have_the_common_model(tasks: int) -> None:
+    """Their labels were drawn among all models; those of no group are not in play, except for the common one."""
+    silent = {1, 4, 6}
+    for seed in SEEDS:
+        with Simulation(
+            load_scenario("quick", [*NEW, f"network.tasks={tasks}"]),
+            seed=seed,
+            transport=lambda _, uploads: [upload for upload in uploads if upload.user not in silent],
+        ) as run:
+            while run.world.start.under_way(run.state.round, run.state.memory):
+                record = run.play()
+            parts = record.groups_estimate
+            common = parts if parts < tasks else 0
+            assert run.state.identities[sorted(silent)].tolist() == [common] * len(silent)
+            np.testing.assert_array_equal(run.state.memory[IN_PLAY], np.arange(tasks) <= parts)
+            assert run.state.memory[IN_PLAY][run.state.identities].all()
+
+
+def test_the_air_after_the_start_counts_the_common_model() -> None:
+    with Simulation(load_scenario("quick", [*NEW, "network.tasks=8"]), seed=1000) as run:
+        while run.world.start.under_way(run.state.round, run.state.memory):
+            parts = run.play().groups_estimate
+        one = run.world.model_bits / run.world.scenario.radio.downlink_rate_bps
+        assert parts < 8
+        assert run.play().downlink_s == pytest.approx((parts + 1) * one)
 
 
 def test_the_air_of_the_start_is_that_of_one_model() -> None:
@@ -117,7 +147,7 @@ def test_models_grow_from_two_to_the_number_of_groups(start: str) -> None:
 
 @pytest.mark.parametrize("start", ["release", "random"])
 def test_nobody_takes_a_model_that_was_not_sent(start: str) -> None:
-    """Models beyond the first ones come into play when they are offered, and only then."""
+    """Models come into play when they are sent, as those of groups, the common one or an offer, and only then."""
     grow = ["network.tasks=2", "clustering.max_tasks=8", f"clustering.start={start}"]
     offers = 0
     for seed in SEEDS:
@@ -129,7 +159,9 @@ def test_nobody_takes_a_model_that_was_not_sent(start: str) -> None:
                 record = run.play()
                 assert np.isfinite(run.state.models).all()
                 if record.starting:
-                    known = set(range(max(record.groups_estimate, 0)))
+                    # Nobody has a model of its own before groups are made; then theirs and the common one are sent.
+                    known = set(range(record.groups_estimate + 1)) if record.groups_estimate > 0 else set()
+                    assert not known or set(np.flatnonzero(run.state.active.any(axis=0))) == known
                     continue
                 assert set(record.users.identity) <= known
                 if record.offered_task >= 0:
@@ -167,7 +199,7 @@ def test_rules_with_a_start_of_their_own_keep_it(rule: str) -> None:
     for start in ("random", "release"):
         scenario = load_scenario("quick", [f"clustering.rule={rule}", f"clustering.start={start}"])
         with Simulation(scenario, seed=0) as run:
-            assert type(run.world.start) is Start
+            assert type(run.world.start) is OwnStart
             assert run.play().starting == 0
 
 
@@ -181,3 +213,42 @@ def test_the_random_start_is_the_papers() -> None:
     release = ReleaseStart(load_scenario("quick"))
     np.testing.assert_array_equal(release.models(first), [[0, 1]] * 3)
     np.testing.assert_array_equal(release.broadcasts(capable[:, 1:]), [[False, False], [True, False]])
+
+
+def test_steps_are_added_up_while_they_are_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are part of every checkpoint; those of the paper's size are kept."""
+    assert LARGEST >= 12 * 552_714
+    assert 4 * LARGEST <= 1 << 25, "bytes"
+    noise = ("privacy.v_max=500", "privacy.n_min=500")
+    kept = play(*noise, seed=1000, rounds=LONGEST)
+    monkeypatch.setattr("covey.identification.start.LARGEST", 12 * 650 - 1)
+    with Simulation(load_scenario("quick", [*NEW, *noise]), seed=1000) as run:
+        for _ in range(LONGEST):
+            assert "start.steps" not in run.state.memory
+            run.play()
+        assert "start.over" in run.state.memory
+        assert (run.state.models != kept.models).any(), "made from the last round alone"
+
+
+def test_a_group_heard_in_one_round_of_three_is_moved_by_its_mean_step_thrice() -> None:
+    noise = ("privacy.v_max=500", "privacy.n_min=500")
+    heard: dict[int, list[np.ndarray]] = {user: [] for user in range(12)}
+
+    def last_alone(round, uploads):
+        came = [upload for upload in uploads if round == LONGEST - 1]
+        for upload in came:
+            heard[upload.user].append(upload.weights)
+        return came
+
+    with Simulation(load_scenario("quick", [*NEW, *noise]), seed=1000, transport=last_alone) as run:
+        first = run.state.models[0].astype(np.float64)
+        for _ in range(LONGEST):
+            run.play()
+        assert "start.over" in run.state.memory
+        samples, identities = run.world.samples, run.state.identities
+        for part in range(4):
+            users = [user for user in range(12) if heard[user] and identities[user] == part]
+            if users:
+                weights = samples[users].astype(np.float64)
+                mean = np.average([heard[user][0] - first for user in users], axis=0, weights=weights)
+                np.testing.assert_allclose(run.state.models[part], first + LONGEST * mean, atol=1e-5)

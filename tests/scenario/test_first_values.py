@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from covey.environment.calibration import learning_settings
+from covey.errors import ScenarioError
 from covey.figures.kinds import RealRun
 from covey.jobs import scenario_digest
-from covey.scenario import load_scenario
+from covey.scenario import dump_scenario, load_scenario, load_stored_scenario
 from covey.scenario.first_values import DEFAULT_START, FIRST_VALUES, PAPER_START, not_at_first
 
 
@@ -31,10 +32,20 @@ def test_the_old_and_the_new_default_have_digests_of_their_own(more: list[str]) 
     assert scenario_digest(load_scenario("quick", ["clustering.rescue=true", *more])) == scenario_digest(new)
 
 
-def test_results_that_were_kept_before_the_change_keep_their_keys() -> None:
-    """Digests that version 0.1.0 gave to its presets."""
-    found = {name: scenario_digest(load_scenario(name, PAPER_START)) for name in ("quick", "paper")}
-    assert found == {"quick": "807bcf955152bdb5", "paper": "f4319d4065a0c736"}
+def test_a_stored_scenario_that_is_older_than_an_option_means_its_first_value(tmp_path) -> None:
+    """As the run was played; scenarios that people write mean the default."""
+    new, old, path = load_scenario("quick"), load_scenario("quick", PAPER_START), tmp_path / "scenario.toml"
+    for scenario in (new, old):
+        path.write_text(dump_scenario(scenario), encoding="utf-8")
+        assert load_stored_scenario(path) == scenario == load_scenario(path)
+    younger = [f"{option} = " for options in FIRST_VALUES.values() for option in options]
+    lines = [line for line in dump_scenario(new).splitlines() if not line.startswith(tuple(younger))]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    assert load_stored_scenario(path) == old
+    assert load_scenario(path) == new
+    path.write_text("clustering = 3\n", encoding="utf-8")
+    with pytest.raises(ScenarioError, match="clustering"):
+        load_stored_scenario(path)
 
 
 def test_cells_of_figures_start_as_in_the_paper_unless_they_say_otherwise() -> None:

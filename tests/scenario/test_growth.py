@@ -62,7 +62,6 @@ def test_a_file_that_says_less_than_all_sections_grows_too() -> None:
         (["clustering.max_tasks=-3"], "greater than or equal to 1"),
         (["clustering.max_tasks=many"], "valid integer"),
         (["clustering.max_tasks=3"], r"max_tasks is 3, but network\.tasks is 4 already; raise it"),
-        (["clustering.max_tasks=6", "clustering.rescue=false"], r"cannot grow from 4 to 6.*clustering\.rescue = true"),
         (["clustering.max_tasks=13"], r"more tasks \(13\) than users \(12\)"),
         (["clustering.first_tasks=0"], "greater than or equal to 1"),
         (["clustering.first_tasks=5"], r"clustering\.first_tasks is 5, but there are 4 tasks; lower it, or raise"),

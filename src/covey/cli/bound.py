@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -39,8 +40,9 @@ def bound(
 
     For every task and round: the loss, the bound on it, and how much of the bound missing users, wrong
     identities, clipping and noise make up. Constants are bounded exactly for softmax models and estimated
-    along the path for others; the output says which. The run has the paper's start, because the bound does not
-    cover models that are made anew or offered to other users. What it all means is in docs/theory.md.
+    along the path for others; the output says which. Unless the scenario says otherwise, the run has the paper's
+    start, because the bound does not cover models that are made anew or offered to other users, and refuses them.
+    What it all means is in docs/theory.md.
 
     Examples:
 
@@ -50,14 +52,15 @@ def bound(
 
       covey bound quick --set clustering.rule=oracle --set privacy.noise=off
     """
-    from covey.evaluation.bound_runs import play_and_measure
+    from covey.evaluation.bound_runs import play_and_measure, refuse_growth
     from covey.files import csv_bytes, write_atomically
     from covey.report.bound_picture import bound_rows, bound_sentence, bound_tables, draw_bound, remarks
     from covey.report.pictures import png
     from covey.simulation import Simulation
     from covey.simulation.checkpoint import prepare_folder
 
-    chosen = load_scenario(scenario, (*PAPER_START, *(set_ or ())))
+    chosen = _with_papers_start(scenario, set_ or ())
+    refuse_growth(chosen)
     if out is not None:
         prepare_folder(out, overwrite=True)
     with (
@@ -99,6 +102,13 @@ def bound(
     if out is not None:
         console.print(f"Results in [bold]{out}[/]", highlight=False, soft_wrap=True)
     return 0
+
+
+def _with_papers_start(source: str, overrides: Sequence[str]) -> Scenario:
+    """The scenario, with the paper's start in place of defaults; what the scenario itself says is kept."""
+    given = load_scenario(source, overrides).clustering.model_fields_set
+    missing = [pin for pin in PAPER_START if pin.partition("=")[0].partition(".")[2] not in given]
+    return load_scenario(source, (*overrides, *missing))
 
 
 def _policy(name: str, scenario: Scenario) -> str | Policy:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from covey.errors import ResumeError
-from covey.scenario import PRESETS, Scenario, load_scenario
+from covey.scenario import PRESETS, Scenario, load_stored_scenario
 
 #: Arguments and options that mean the same in several commands.
 ScenarioName = Annotated[str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file.")]
@@ -80,7 +80,7 @@ def stored_scenario(folder: Path) -> Scenario:
     stored = folder / "scenario.toml"
     if not stored.is_file():
         raise ResumeError(f"'{folder}' has lost its scenario.toml and cannot be resumed; start again with --overwrite")
-    return load_scenario(stored)
+    return load_stored_scenario(stored)
 
 
 def cores() -> int:

@@ -21,7 +21,7 @@ from covey.cli.policy_option import POLICY_CHOICES, named_policy
 from covey.errors import INTERRUPTED, DeployError, ResumeError
 from covey.extras import require_extra
 from covey.run_files import DEPLOYMENT
-from covey.scenario import load_scenario
+from covey.scenario import load_scenario, load_stored_scenario
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode="rich", suggest_commands=SUGGEST)
 
@@ -261,7 +261,7 @@ def run(
     else:
         if folder is None:
             raise DeployError("give the server's folder of covey deploy prepare, as in: covey deploy run site/server")
-        seed, scenario = read_seed(folder), load_scenario(folder / "scenario.toml")
+        seed, scenario = read_seed(folder), load_stored_scenario(folder / "scenario.toml")
         policy = policy or "greedy"
         # Mistakes are told here, before devices are waited for.
         channel_and_mobility(scenario, seed, "" if trace is None else str(trace), measure or "")

@@ -18,7 +18,7 @@ from covey.privacy import JOURNAL, Ledger, charge_lost, read_journal
 from covey.privacy.accounting import Method
 from covey.report.privacy_section import Wording, draw_spent, not_covered, short, spent_holds, spent_record, spent_table
 from covey.report.words import count, number
-from covey.scenario import Scenario, load_scenario
+from covey.scenario import Scenario, load_stored_scenario
 from covey.simulation.checkpoint import CHECKPOINT, read_checkpoint_header
 from covey.simulation.history import PRIVACY_NOTES
 
@@ -97,7 +97,7 @@ def _read_run(folder: Path) -> tuple[Scenario, dict[str, Any], Ledger, NDArray[n
         if not (folder / name).is_file():
             raise ResumeError(f"'{folder}' holds no run: it has no {name}; give a folder that `covey run` has written")
     try:
-        scenario, header = load_scenario(folder / "scenario.toml"), read_checkpoint_header(folder)
+        scenario, header = load_stored_scenario(folder / "scenario.toml"), read_checkpoint_header(folder)
         ledger = Ledger.from_dict(header["ledger"])
         with safe_open(folder / CHECKPOINT, framework="numpy") as file:
             spent = file.get_tensor("users.rho") if "users.rho" in file.keys() else np.zeros((0, ledger.users))  # noqa: SIM118

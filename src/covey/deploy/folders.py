@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from covey.errors import DataError, DeployError, OutputError
 from covey.files import make_folder, write_atomically
-from covey.scenario import Scenario, dump_scenario, load_scenario
+from covey.scenario import Scenario, dump_scenario, load_stored_scenario
 from covey.scenario.load import fingerprint as scenario_fingerprint
 from covey.simulation.run import user_data
 
@@ -57,7 +57,7 @@ class DeviceFolder:
             user, seed, classes = int(given["user"]), int(given["seed"]), int(given["classes"])
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"'{about}' is damaged ({error}); it needs the numbers user, seed and classes") from None
-        scenario = load_scenario(path / "scenario.toml")
+        scenario = load_stored_scenario(path / "scenario.toml")
         if not 0 <= user < scenario.network.users:
             raise DataError(
                 f"'{about}' names user {user}, but the scenario has users 0 to {scenario.network.users - 1}"
@@ -132,7 +132,7 @@ def prepared(scenario: Scenario, seed: int, out: Path) -> bool:
     server = out / "server"
     if not (server / _SEED).is_file() or read_seed(server) != seed:
         return False
-    return load_scenario(server / "scenario.toml") == scenario
+    return load_stored_scenario(server / "scenario.toml") == scenario
 
 
 def read_seed(server: Path) -> int:

@@ -31,7 +31,7 @@ from covey.parts import find_modules_in
 from covey.privacy import JOURNAL, Journal
 from covey.radio import channel_and_mobility
 from covey.report import write_report
-from covey.scenario import Scenario, load_scenario
+from covey.scenario import Scenario, load_stored_scenario
 from covey.simulation import Simulation
 from covey.simulation.checkpoint import CHECKPOINT, restore_checkpoint, save_checkpoint, write_results
 from covey.simulation.progress import Progress
@@ -95,7 +95,7 @@ def serve(grid: Grid, folder: str, token: str) -> None:
     _check_token(path, token)
     (path / OUTCOME).unlink(missing_ok=True)
     try:
-        settings, scenario = Settings.read(path), load_scenario(path / "scenario.toml")
+        settings, scenario = Settings.read(path), load_stored_scenario(path / "scenario.toml")
         if settings.modules:
             find_modules_in(Path(settings.modules))
         _say(path, {"phase": "waiting for devices"})
@@ -127,7 +127,7 @@ def _check_token(folder: Path, token: str) -> None:
 
 def play(courier: Courier, hellos: Mapping[int, Packet], folder: Path) -> Simulation:
     """Play all remaining rounds of the run in `folder` with devices that have said hello."""
-    settings, scenario = Settings.read(folder), load_scenario(folder / "scenario.toml")
+    settings, scenario = Settings.read(folder), load_stored_scenario(folder / "scenario.toml")
     check_deployable(scenario)
     said = Enrolment(scenario, settings.seed).check_all(hellos)
     users = scenario.network.users

@@ -44,14 +44,26 @@ def play_and_measure(
 ) -> RunBound:
     """Play a run to its end and measure its bounds; `advance` is called after every task and round measured.
 
-    Refuses a start or offers that replace models, because a bound follows a model from one step to the next.
+    Refuses growth, and a start or offers that replace models, because a bound follows a model from one step to the
+    next.
     """
+    refuse_growth(simulation.world.scenario)
     _check_steps_only(simulation)
     models = [simulation.state.models]
     while not simulation.done:
         on_round(simulation.play())
         models.append(simulation.state.models)
     return measure_bound(simulation, models, advance)
+
+
+def refuse_growth(scenario: Scenario) -> None:
+    """Refuse a scenario whose models become more: one that is taken into use later has no step that leads to it."""
+    if scenario.first_tasks < scenario.network.tasks:
+        raise ScenarioError(
+            "a bound follows each model from step to step, but models of this scenario are added later, up to"
+            f" {scenario.network.tasks}; leave out clustering.max_tasks and clustering.first_tasks (or set them to"
+            " default), and set network.tasks to the number of models"
+        )
 
 
 def _check_steps_only(simulation: Simulation) -> None:

@@ -40,6 +40,7 @@ class Bipartition(Rule):
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
+    grows: ClassVar[bool] = True  # every split takes a model into use
     paper: ClassVar[str] = "CFL (Sattler, Mueller, Samek 2020, arXiv 1910.01991)"
     computes: ClassVar[str] = "nothing beyond its local step"
     air: ClassVar[str] = "nothing more"

@@ -150,7 +150,12 @@ class Split:
 
     @property
     def soon(self) -> bool:
-        """Whether a few more rounds should tell if all users are of one group, which is possible as yet."""
+        """Whether a few more rounds should tell if all users are of one group, which is possible as yet.
+
+        Where no pair was heard in one round, there is no evidence at all, and waiting may bring some.
+        """
+        if self.rounds == 0:
+            return True
         later = self.cosine_std * math.sqrt(self.rounds / (self.rounds + FEW))
         return bool(self.cosine + 2 * self.cosine_std > SEPARATE and 1 - 2 * later > SEPARATE)
 
@@ -215,11 +220,15 @@ def best_split(
 def pair_split(evidence: Evidence, users: Ints, level: float, reference: float) -> Split:
     """Two users (2,), apart if their steps have little in common.
 
-    level: squared length of other groups' steps, by which that is judged; reference: as in `best_split`.
+    level: squared length of other groups' steps, by which that is judged, unless the two users' own steps are shorter;
+    reference: as in `best_split`.
     """
     values, variance, known = evidence.among(users)
-    product, spread = float(values[0, 1]), math.sqrt(float(variance[0, 1]))
-    length = max(level, 1e-300)
+    own, uncertain = _own_length(np.diag(values), np.diag(variance))
+    product, noise = float(values[0, 1]), float(variance[0, 1])
+    if own < level:
+        level, noise = own, noise + uncertain
+    length, spread = max(level, 1e-300), math.sqrt(noise)
     rounds = float(evidence.counts_among(users)[0, 1])
     if not known[0, 1] or level <= 0:
         return Split(np.zeros(2, dtype=np.int64), reference, 1.0, math.inf, 0.0, _chance(2), 0.0, 0.0, rounds)
@@ -229,6 +238,17 @@ def pair_split(evidence: Evidence, users: Ints, level: float, reference: float) 
     return Split(
         labels, reference, cosine, cosine_std, score, _chance(2), level / max(spread, 1e-300), 1 - cosine, rounds
     )
+
+
+def _own_length(squares: Floats, variance: Floats) -> tuple[float, float]:
+    """What the product of two users of one group would be at most, given their squared lengths (2,), and its variance.
+
+    variance: (2,) of the squared lengths, which also contain what is peculiar to a user's own samples.
+    """
+    if (squares <= 0).any():
+        return 0.0, 0.0
+    square = float(squares[0] * squares[1])
+    return math.sqrt(square), square / 4 * float((variance / squares**2).sum())
 
 
 def _chance(users: int) -> float:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from covey.identification.announcement import Announcement
 from covey.identification.rule import Floats, Identification, Ints, RuleRound, Trained
+from covey.identification.start import models_in_play
 
 
 class FromRelease(Announcement):
@@ -35,11 +36,13 @@ class FromRelease(Announcement):
         next_identities = identities.copy()
         if len(users) and self.rule.announces(at.round + 1):
             task = identities[users]
+            in_play = models_in_play(at.memory, at.tasks)
             next_identities[users] = released_identities(
                 intake.weights[rows] - at.models[task],
                 task,
                 at.samples[users],
-                trained.models - trained.first_models,
+                # A model that was never sent has no path, though its place may hold a copy that was not there at first.
+                np.where(in_play[:, None], trained.models - trained.first_models, np.float32(0)),
                 trained.totals,
             )
         return next_identities

@@ -40,12 +40,17 @@ class NoisyMax(ChargedAnnouncement):
         return identity_noise_scale(samples, width, privacy.identity_rho)
 
     def tell(self, compute: UserCompute, users: list[int], round: int, together: int) -> npt.NDArray[Any]:
-        """Tasks of `users` (n,): scores and noise never leave the device. All samples count."""
+        """Tasks of `users` (n,): scores and noise never leave the device. All samples count.
+
+        Models that are not known, with weights that are not numbers, are no candidates. That is public, so that
+        leaving them out costs nothing.
+        """
         tasks = len(compute.models)
+        known = np.isfinite(compute.models).all(axis=1)
         announced = np.zeros(len(users), dtype=np.int64)
         for row, user in enumerate(users):
             x, y = compute.batch_of(user, round, 0, "identify_batch")
-            scores = self.rule.private_scores(compute, x, y)
+            scores = np.where(known, self.rule.private_scores(compute, x, y), -np.inf)
             normals = compute.noise(user, round, "identity_noise", 2 * tasks).reshape(1, 2, tasks)
             announced[row] = noisy_identities(scores[None], self.scale(np.array([len(y)])), normals)[0]
         return announced

@@ -25,7 +25,6 @@ from covey.identification.rule import (
     RuleRound,
     Trained,
     Weights,
-    announces,
 )
 from covey.identification.start import IN_PLAY
 from covey.seeding import generator
@@ -94,11 +93,13 @@ class _Past:
         }
 
 
-def offer_free_model(at: RuleRound, found: Identification, trained: Trained, groups: Regrouped) -> Regrouped:
+def offer_free_model(
+    at: RuleRound, found: Identification, trained: Trained, groups: Regrouped, announced: bool = True
+) -> Regrouped:
     """What the rule made of the groups, with a free model offered if there is one and a task that may hold two groups.
 
     At most one model is offered at a time, none within `PATIENCE` rounds after another, and none that users could not
-    announce in the next round.
+    announce in the next round; announced: whether the rule lets them.
     """
     if at.blind:
         # A simulation knows the tasks all the same; stations go by which models were trained.
@@ -113,7 +114,7 @@ def offer_free_model(at: RuleRound, found: Identification, trained: Trained, gro
     estimate, confirmed = _estimate(at, found, tasks)
     groups = replace(groups, memory=memory, estimate=estimate, confirmed=confirmed)
     waited = at.round - past.last
-    if waited < PATIENCE or not announces(at.scenario, at.round + 1):
+    if waited < PATIENCE or not announced:
         return groups  # devices are making up their minds, or could not say so
     users = np.bincount(found.identities[found.identities >= 0], minlength=at.tasks)
     shared = [task for task in tasks if task.split.real]

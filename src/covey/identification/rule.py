@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.errors import CoveyError
-from covey.parts import ANNOUNCEMENTS, RULES
+from covey.parts import ANNOUNCEMENTS, RULES, STARTS
 from covey.scenario import Scenario
 from covey.seeding import generator
 
@@ -175,7 +175,8 @@ class Rule:
 
     needs: see `covey.parts.NEEDS`; announcements: values of `privacy.identity` that go with the rule; tells_tasks:
     whether users work out their task and say it; guided: whether `clustering.start` and `clustering.rescue` apply,
-    which a rule with a start of its own does not need; uploads: models that every user uploads in a round to be
+    which a rule with a start of its own does not need; grows: whether the rule by itself takes models beyond
+    `clustering.first_tasks` into use; uploads: models that every user uploads in a round to be
     grouped, charged like any other; note: what a report has to say about the rule.
 
     For `covey methods`, a few words each; where they are empty, `covey.identification.methods` says what it can tell
@@ -196,6 +197,7 @@ class Rule:
     tells_tasks: ClassVar[bool] = False
     uploads: ClassVar[int] = 0
     guided: ClassVar[bool] = False
+    grows: ClassVar[bool] = False
     note: ClassVar[str] = ""
 
     def __init__(self, scenario: Scenario) -> None:
@@ -359,7 +361,7 @@ def best_score(losses: Floats, similarity: Floats, weight: float) -> Ints:
 
 
 def build_rule(scenario: Scenario) -> Rule:
-    """The rule that a scenario names, made for it; refuses an announcement that does not go with the rule."""
+    """The rule that a scenario names, made for it; refuses an announcement, or growth, that does not go with it."""
     rule: Rule = RULES.build(scenario.clustering.rule, scenario)
     identity = scenario.privacy.identity
     if identity not in rule.announcements and not (rule.tells_tasks and ":" in identity):
@@ -368,7 +370,28 @@ def build_rule(scenario: Scenario) -> Rule:
             f"privacy.identity is '{identity}', which does not go with clustering.rule = '{scenario.clustering.rule}';"
             f" set privacy.identity = {fits}, or choose another rule"
         )
+    if scenario.first_tasks < scenario.network.tasks and not rule.grows:
+        _check_growth(scenario, rule)
     return rule
+
+
+def _check_growth(scenario: Scenario, rule: Rule) -> None:
+    """Refuse room for models that nothing would ever take into use."""
+    clustering, growth = (
+        scenario.clustering,
+        f"models cannot grow from {scenario.first_tasks} to {scenario.network.tasks}",
+    )
+    if not rule.guided:
+        raise RULES.error(
+            f"{growth} with clustering.rule = '{clustering.rule}', to which models are not offered; leave out"
+            " clustering.max_tasks and clustering.first_tasks and set network.tasks, or choose another rule"
+        )
+    if not clustering.rescue and not getattr(STARTS.get(clustering.start), "grows", False):
+        raise RULES.error(
+            f"{growth}, because none is offered with clustering.rescue = false and clustering.start ="
+            f" '{clustering.start}' makes none; set clustering.rescue = true, or as many clustering.first_tasks as"
+            " network.tasks"
+        )
 
 
 def rule_of(scenario: Scenario) -> Rule | None:

@@ -15,7 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.identification.evidence import Evidence, Split, best_split
-from covey.identification.rule import Identification, Ints, Memory, Regrouped, RuleRound, Trained, random_identities
+from covey.identification.rule import (
+    Identification,
+    Ints,
+    Memory,
+    Regrouped,
+    Rule,
+    RuleRound,
+    Trained,
+    random_identities,
+)
+from covey.parts import STARTS
 from covey.scenario import Scenario
 from covey.seeding import generator
 
@@ -24,17 +34,21 @@ Bools = npt.NDArray[np.bool_]
 
 #: Rounds after which the groups are guessed from what was heard, however much noise hides.
 LONGEST = 3
-#: Steps of all users are kept up to this number of weights in all.
-LARGEST = 1 << 25
+#: Steps of all users are kept up to this number of weights in all: 32 MB, in memory and in every checkpoint.
+LARGEST = 1 << 23
 #: Memory: (K,) bool, models that devices can choose; all of them where it is not there.
 IN_PLAY = "models.in_play"
 _OF_THE_START = ("start.steps", "start.rounds", "start.model")
 
 
 class Start:
-    """`random`: the paper's start. Base of all starts; needs: see `covey.parts.NEEDS`."""
+    """`random`: the paper's start. Base of all starts.
+
+    needs: see `covey.parts.NEEDS`; grows: whether it takes models beyond `clustering.first_tasks` into use.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    grows: ClassVar[bool] = False
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -66,14 +80,27 @@ class Start:
         return Regrouped(found.identities, found.memory)
 
 
+class OwnStart(Start):
+    """The start of rules that take models into use by themselves: as `random`, with all models in play."""
+
+    @property
+    def memory(self) -> Memory:
+        """Nothing: offers, which bring models into play, are not made to such rules."""
+        return {}
+
+
 class ReleaseStart(Start):
     """`release`: one model for all, until uploads tell the groups apart; then a model for each group that was found.
 
     Users carry drawn labels until then, which tell stations nothing but keep the network's rules as they are: labels
     decide who may serve whom, and uploads of all labels are averaged into the one model.
+
+    Until then the steps of every user are added up, (U, D) float32, in the state and so in every checkpoint: up to
+    32 MB. With more users or weights than that (`LARGEST`) groups begin with the uploads of the last round alone.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
+    grows: ClassVar[bool] = True
 
     @property
     def memory(self) -> Memory:
@@ -115,10 +142,21 @@ class ReleaseStart(Start):
         return _groups_made(at, trained, common, heard, split)
 
 
+def build_start(scenario: Scenario, rule: Rule) -> Start:
+    """The start that a scenario names, for rules that it applies to; others have one of their own."""
+    start: Start = STARTS.build(scenario.clustering.start, scenario) if rule.guided else OwnStart(scenario)
+    return start
+
+
+def models_in_play(memory: Memory, tasks: int) -> Bools:
+    """(K,) whether devices have been sent each of K = `tasks` models, so that they can choose it."""
+    return np.asarray(memory.get(IN_PLAY, np.ones(tasks, dtype=bool)))
+
+
 def known_models(models: Weights, memory: Memory) -> Weights:
     """(K, D) models as devices know them: not a number where a model is not in play, so that nobody chooses it."""
-    in_play = memory.get(IN_PLAY)
-    return models if in_play is None else np.where(in_play[:, None], models, np.float32(np.nan))
+    in_play = models_in_play(memory, len(models))
+    return models if in_play.all() else np.where(in_play[:, None], models, np.float32(np.nan))
 
 
 def groups_heard(evidence: Evidence, heard: Ints, weights: npt.NDArray[np.float64], most: int, at: RuleRound) -> Split:
@@ -170,21 +208,26 @@ def _common(trained: Trained) -> Weights:
 
 
 def _groups_made(at: RuleRound, trained: Trained, common: Regrouped, heard: Ints, split: Split) -> Regrouped:
-    """A model for each part of the users, from its own uploads; the common model stays in play."""
+    """A model for each part of the users, from its own uploads; the common model stays in play.
+
+    Users that were not heard have the common model, or the first where there is one model for each part alone.
+    """
     assert common.models is not None
-    identities, models = common.identities.copy(), common.models.copy()
+    models = common.models.copy()
+    identities = np.full(at.users, split.parts if split.parts < at.tasks else 0)
     identities[heard] = split.labels
     memory = {name: value for name, value in common.memory.items() if name not in _OF_THE_START}
-    fresh = np.arange(at.tasks) < split.parts
+    made = np.arange(at.tasks) < split.parts
     for part in range(split.parts):
         models[part] = _model_of(at, trained, common, heard[split.labels == part])
-    # Devices know the common model too, of which there is a copy in every free place: one of them stays in play.
+    # There is a copy of the common model in every free place: one of them is sent too, so that it is in play.
+    fresh = np.arange(at.tasks) <= split.parts
     memory |= {
-        IN_PLAY: np.arange(at.tasks) <= split.parts,
+        IN_PLAY: fresh,
         "start.over": np.array([at.round]),
         "rescue.level": np.array([split.level]),
     }
-    movements = np.where(fresh[:, None], models - at.models[0], np.float32(0))
+    movements = np.where(made[:, None], models - at.models[0], np.float32(0))
     return replace(
         common,
         identities=identities,
@@ -198,9 +241,11 @@ def _groups_made(at: RuleRound, trained: Trained, common: Regrouped, heard: Ints
 
 
 def _model_of(at: RuleRound, trained: Trained, common: Regrouped, users: Ints) -> Weights:
-    """(D,) where the steps of these users alone would have led since the start; all rounds count alike.
+    """(D,) the first model, moved by the mean of all steps of these users once for every round of the start.
 
-    Where steps of earlier rounds were not kept, what these users made of the common model in this round.
+    Steps count by samples, and alike in all rounds. Rounds in which users were not heard count as if they had made the
+    mean step: where all were heard once in three rounds, their one step counts threefold. Where steps of earlier rounds
+    were not kept, what these users made of the common model in this round.
     """
     memory, rounds = common.memory, at.round + 1
     if "start.steps" in memory:

@@ -64,10 +64,14 @@ def remarks(result: RunBound, scenario: Scenario) -> list[str]:
         "Knowing only who took part and the clipping norms, as the theorem does, the bound is"
         f" {number(numbers['worst_case_looseness_median'])} times the measured loss (median).",
         f"The bound is an expectation over noise, the run is one draw of it{_excess(numbers)}.",
-        "The run has the paper's start and no offers (clustering.rescue = false): the bound follows a model from step"
-        " to step, and an offer would replace it.",
     ]
-    if (rule := rule_of(scenario)) is None or not rule.given:
+    rule = rule_of(scenario)
+    if rule is not None and rule.guided:
+        lines.append(
+            "The run has the paper's start and no offers (clustering.rescue = false): the bound follows a model from"
+            " step to step, and an offer would replace it."
+        )
+    if rule is None or not rule.given:
         lines.append("Every task is judged on the group that it is matched with after the last round.")
     return lines
 

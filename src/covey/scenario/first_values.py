@@ -2,8 +2,9 @@
 ones.
 
 Digests leave out options at their first value rather than at their default, so that a result keeps its key when a
-default changes, and is never taken for one of the new default. Files that do not mention such an option mean its first
-value.
+default changes, and is never taken for one of the new default. Files that covey writes, such as policies and the
+scenarios of runs, hold every option: where such an option is missing, the file is older than the change and means the
+first value. Scenarios that people write mean the default.
 """
 
 from __future__ import annotations
@@ -38,4 +39,7 @@ def not_at_first(scenario: BaseModel) -> dict[str, Any]:
 
 def with_first_values(table: Mapping[str, Any]) -> dict[str, Any]:
     """The nested dictionary of a whole scenario from a file, with first values for options that it does not mention."""
-    return {**table, **{section: {**first, **table.get(section, {})} for section, first in FIRST_VALUES.items()}}
+    sections = {section: table.get(section, {}) for section in FIRST_VALUES}
+    # What is no section is left to validation.
+    whole = {name: {**FIRST_VALUES[name], **given} for name, given in sections.items() if isinstance(given, Mapping)}
+    return {**table, **whole}

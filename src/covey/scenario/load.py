@@ -14,6 +14,7 @@ import tomli_w
 from pydantic import BaseModel, ValidationError
 
 from covey.errors import ScenarioError
+from covey.scenario.first_values import with_first_values
 from covey.scenario.schema import Scenario
 
 #: Presets that come with covey: name to TOML file.
@@ -31,6 +32,11 @@ def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario
     Raises `ScenarioError` with one sentence when anything is not allowed.
     """
     return scenario_from_dict(scenario_table(source, overrides), where=f"scenario '{source}'")
+
+
+def load_stored_scenario(path: str | Path) -> Scenario:
+    """The scenario that covey has written to a file; options that are younger than the file mean their first value."""
+    return scenario_from_dict(with_first_values(scenario_table(path)), where=f"scenario '{path}'")
 
 
 def scenario_table(source: str | Path, overrides: Sequence[str] = ()) -> dict[str, Any]:

@@ -323,21 +323,24 @@ class Clustering(Section):
         description=(
             "How models begin: `random` (K models and every user's task are drawn, as in the paper), `release` (one"
             " model for all until noised uploads tell the groups apart, then one for each group; it costs no privacy),"
-            " or your own as module:attribute."
+            " or your own as module:attribute. It applies to the same rules as `rescue`; others have their own start."
         ),
     )
     rescue: bool = Field(
         True,
         description=(
             "Whether stations offer a model that nobody uses to part of a task's users, on evidence from noised"
-            " uploads; it costs no privacy. `false` is the paper's. Rules with a start of their own make no offers."
+            " uploads; it costs no privacy. `false` is the paper's. It applies only to rules in which users work out"
+            " their task, such as `gradient_loss` and `loss`; where stations assign tasks, as in `loss_vectors` and"
+            " `kmeans`, none is offered."
         ),
     )
     max_tasks: Count | None = Field(
         None,
         description=(
             "Models may grow to this number: where uploads show that two groups share a model, one of them gets a new"
-            " one. Makes room for so many tasks (network.tasks), of which first_tasks are used at first."
+            " one. Makes room for so many tasks (network.tasks), of which first_tasks are used at first. Growth"
+            " takes `rescue` or the start `release`, and a rule that they apply to; `bipartition` grows by itself."
         ),
     )
     first_tasks: Count | None = Field(
@@ -346,7 +349,10 @@ class Clustering(Section):
     announce_every: Count = Field(1, description="Rounds between announcements; users keep their task in between.")
     announce_rounds: Count | None = Field(
         None,
-        description="Users announce in this many first rounds only and then keep their task; in all if not given.",
+        description=(
+            "Users announce in this many first rounds only and then keep their task; in all if not given. No model is"
+            " offered that users could not announce: with 1, none is."
+        ),
     )
 
 
@@ -516,12 +522,6 @@ class Scenario(Section):
             raise ValueError(
                 f"clustering.max_tasks is {most}, but network.tasks is {self.network.tasks} already; raise it, lower"
                 " network.tasks, or put it back with clustering.max_tasks=default"
-            )
-        if self.first_tasks < self.network.tasks and self.clustering.start == "random" and not self.clustering.rescue:
-            raise ValueError(
-                f"models cannot grow from {self.first_tasks} to {self.network.tasks}, because none is offered with"
-                " clustering.rescue = false; set clustering.rescue = true, or as many clustering.first_tasks as"
-                " network.tasks"
             )
         self._check_groups()
         self._check_privacy()

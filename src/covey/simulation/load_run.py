@@ -13,7 +13,7 @@ from covey.data.dealing import draw_sizes, groups_of_users
 from covey.errors import ResumeError
 from covey.privacy import Ledger
 from covey.radio import place
-from covey.scenario import load_scenario
+from covey.scenario import load_stored_scenario
 from covey.simulation.checkpoint import CHECKPOINT
 from covey.simulation.history import History
 from covey.simulation.record import USER_FIELDS, RoundRecord, UserRecord
@@ -27,7 +27,7 @@ def read_history(folder: Path) -> History:
     checkpoints of older versions sample counts and groups. `start` is that of summary.json, empty where there
     is none. Raises `ResumeError` where the checkpoint cannot be read and `ScenarioError` where the scenario cannot.
     """
-    scenario = load_scenario(folder / "scenario.toml")
+    scenario = load_stored_scenario(folder / "scenario.toml")
     header, columns, members = _checkpoint(folder)
     seed, network = int(header["seed"]), scenario.network
     samples = members.get("samples", draw_sizes(scenario.data, network.users, seed))

@@ -19,7 +19,7 @@ from covey.association import Policy, validated_selection
 from covey.federated import Accepted, Evaluation, Steps, admit
 from covey.identification import Identification, Regrouped, RuleRound, Trained
 from covey.identification.rescue import offer_free_model
-from covey.identification.start import known_models
+from covey.identification.start import known_models, models_in_play
 from covey.network import Observation, Plan, with_fresh
 from covey.radio import broadcast_times, distances
 from covey.seeding import generator
@@ -115,8 +115,12 @@ def decide(world: World, turn: Turn, policy: Policy) -> NDArray[np.bool_]:
 
 
 def observe(world: World, state: State, identities: NDArray[np.int64]) -> Observation:
-    """What the stations know when they choose; stations that are kept blind see all users as of one task."""
+    """What the stations know when they choose; stations that are kept blind see all users as of one task.
+
+    A user of a task whose model was never sent has nothing to train: it sits out the round and is charged nothing.
+    """
     limits, kept = world.limits, (identities == state.identities) & (state.round > 0)
+    lost = (identities >= 0) & ~models_in_play(state.memory, world.tasks)[identities]
     if world.blind:
         identities, limits = np.zeros_like(identities), limits.without_tasks()
         kept = np.zeros_like(kept)
@@ -126,7 +130,7 @@ def observe(world: World, state: State, identities: NDArray[np.int64]) -> Observ
         distances_m=distances(state.positions_m, world.stations_m),
         gains=world.channel.gains(state.positions_m, world.stations_m, state.round),
         samples=world.samples,
-        available=~state.exhausted,
+        available=~state.exhausted & ~lost,
         kept=kept,
         limits=limits,
     )
@@ -251,7 +255,7 @@ def aggregate(world: World, turn: Turn, decision: Decision, uploads: Uploads) ->
 
 def evaluate(world: World, turn: Turn, new: NewModels) -> Evaluation:
     """Every user's loss and accuracy on its task's new model (errata E7)."""
-    world.fleet.publish(new.models, turn.state.movements)
+    world.fleet.publish(known_models(new.models, turn.state.memory), turn.state.movements)
     return world.fleet.evaluate(turn.identification.identities)
 
 
@@ -273,7 +277,8 @@ def regroup(world: World, turn: Turn, decision: Decision, uploads: Uploads, new:
         return world.start.after_round(at, turn.identification, trained)
     groups = world.rule.after_round(at, turn.identification, trained)
     if world.scenario.clustering.rescue and world.rule.guided:
-        groups = offer_free_model(at, turn.identification, trained, groups)
+        announced = world.rule.announces(state.round + 1)
+        groups = offer_free_model(at, turn.identification, trained, groups, announced)
     return groups
 
 

@@ -27,8 +27,8 @@ from covey.federated import (
     initial_weights,
 )
 from covey.identification import Rule, ScoreRule, build_rule
-from covey.identification.start import Start
-from covey.parts import AGGREGATIONS, DATA_OVER_TIME, LOCAL_TRAININGS, STARTS
+from covey.identification.start import build_start, known_models
+from covey.parts import AGGREGATIONS, DATA_OVER_TIME, LOCAL_TRAININGS
 from covey.privacy import Journal, Ledger, build_noise, charge_lost
 from covey.radio import ChannelModel, MobilityModel, TraceMobility, build_channel, build_mobility, place
 from covey.scenario import Scenario, load_scenario
@@ -119,7 +119,7 @@ class Simulation:
         if isinstance(mobility, TraceMobility):
             users_m = mobility.first_m
         rule = build_rule(scenario)
-        start: Start = STARTS.build(scenario.clustering.start, scenario) if rule.guided else Start(scenario)
+        start = build_start(scenario, rule)
         training: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
         aggregation: Aggregation = AGGREGATIONS.build(scenario.training.aggregation, scenario)
         over_time: DataOverTime = DATA_OVER_TIME.build(scenario.data.over_time, scenario, seed)
@@ -244,7 +244,7 @@ class Simulation:
     def _start(self) -> dict[str, Any]:
         """Losses and accuracies of the untrained models under the first identities."""
         world = self.world
-        world.fleet.publish(self.state.models, self.state.movements)
+        world.fleet.publish(known_models(self.state.models, self.state.memory), self.state.movements)
         found = world.fleet.evaluate(self.state.identities)
         groups = range(world.scenario.groups) if np.any(world.groups >= 0) else ()
         members = [world.groups == group for group in groups]

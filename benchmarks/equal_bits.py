@@ -188,6 +188,10 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--all-workers", action="store_true", help="every run with 1 and 2 worker processes")
     parser.add_argument("--list", action="store_true", help="print the names of all cases")
     given = parser.parse_args(arguments)
+    # Commands run in other folders; a link is not followed, because it tells a virtual environment from its base.
+    given.python = os.path.abspath(shutil.which(given.python) or given.python)
+    if given.flower is not None:
+        given.flower = os.path.abspath(shutil.which(given.flower) or given.flower)
     if not given.list and given.new is None:
         parser.error("give two checkouts, OLD and NEW")
     return given
@@ -231,7 +235,7 @@ def compare(given: argparse.Namespace) -> list[Verdict]:
         for done in as_completed([pool.submit(comparison.judge, case) for case in asked]):
             tell(done.result())
         if demo:
-            tell(comparison.judge_demo(os.path.abspath(given.flower) if given.flower else given.python))
+            tell(comparison.judge_demo(given.flower or given.python))
     except KeyboardInterrupt:
         seen = {verdict.case for verdict in verdicts}
         left = [case.name for case in asked if case.name not in seen] + [DEMO_NAME] * demo

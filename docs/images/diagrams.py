@@ -27,11 +27,11 @@ LAYERS: list[list[tuple[str, str]]] = [
     [("uplink", "who shares the air"), ("federated", "clip, step, average")],
     [("allocation", "blocks and noise"), ("privacy", "costs, ledger, noise")],
     [("network", "limits and views"), ("security", "masked sums")],
-    [("radio", "links"), ("data", "data sets"), ("theory", "bounds")],
-    [("scenario", "what a run is made of"), ("jobs", "where work is done")],
+    [("radio", "links"), ("data", "data sets"), ("theory", "bounds"), ("jobs", "where work is done")],
+    [("scenario", "what a run is made of"), ("faults", "which part failed")],
     [("parts", "found by name"), ("extras", "if installed"), ("files", "atomic writes")],
     [("compiled", "fast loops"), ("seeding", "randomness"), ("arrays", "array types")],
-    [("errors", "one sentence each"), ("run_files", "names in a folder")],
+    [("errors", "one sentence each"), ("run_files", "names in a folder"), ("part_checks", "interfaces")],
 ]
 #: Rows that belong together, by the last row of each group, and the group's name.
 GROUPS = {3: "shown", 6: "decided by learning", 8: "simulated", 12: "subjects", 16: "basis"}

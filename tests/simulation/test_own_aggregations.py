@@ -48,7 +48,9 @@ def play(monkeypatch: pytest.MonkeyPatch, part: type, *overrides: str, rounds: i
 @pytest.mark.parametrize("mode", ["masked", "blind"])
 @pytest.mark.parametrize("part", [Kept, Doubled])
 def test_what_masks_cannot_carry_out_is_refused(monkeypatch: pytest.MonkeyPatch, part: type, mode: str) -> None:
-    with pytest.raises(ScenarioError, match=r"training.aggregation is 'own', but .*mean weighted by samples") as refused:
+    with pytest.raises(
+        ScenarioError, match=r"training.aggregation is 'own', but .*mean weighted by samples"
+    ) as refused:
         play(monkeypatch, part, f"security.mode={mode}")
     assert "\n" not in str(refused.value)
 

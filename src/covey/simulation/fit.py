@@ -9,7 +9,7 @@ from covey.errors import ScenarioError
 from covey.federated import Aggregation, LocalTraining, Members
 from covey.identification import Rule, ScoreRule
 from covey.identification.start import Start
-from covey.parts import AGGREGATIONS, UPLINKS, refuse_unmet
+from covey.parts import AGGREGATIONS, RULES, UPLINKS, refuse_unmet
 from covey.scenario import Scenario
 from covey.simulation.world import World
 
@@ -47,6 +47,8 @@ def check_parts(
         ("radio.uplink", scenario.radio.uplink, UPLINKS.build(scenario.radio.uplink, scenario).needs),
     ]
     if isinstance(rule, ScoreRule):
+        if not hasattr(rule, "announcement"):
+            raise RULES.refused(scenario.clustering.rule, "does not call super().__init__(scenario) when it is made")
         parts.append(("privacy.identity", scenario.privacy.identity, rule.announcement.needs))
     for key, name, needs in parts:
         refuse_unmet(key, name, needs, lacking)

@@ -8,7 +8,19 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "covey"
-BASE = {"errors", "extras", "parts", "files", "run_files", "arrays", "seeding", "scenario", "compiled"}
+BASE = {
+    "errors",
+    "extras",
+    "parts",
+    "part_checks",
+    "faults",
+    "files",
+    "run_files",
+    "arrays",
+    "seeding",
+    "scenario",
+    "compiled",
+}
 ALLOWED: dict[str, set[str]] = {
     "scenario": {"errors", "parts"},
     "radio": BASE,
@@ -24,7 +36,8 @@ ALLOWED: dict[str, set[str]] = {
     "data": BASE,
     "association": BASE | {"network", "allocation", "uplink"},
     "simulation": BASE
-    | {"identification", "radio", "network", "allocation", "federated", "privacy", "security", "data", "association"},
+    | {"identification", "radio", "network", "allocation", "uplink", "federated", "privacy", "security", "data"}
+    | {"association"},
     "environment": BASE
     | {"identification", "radio", "network", "allocation", "federated", "data", "association", "simulation"},
     "agents": BASE | {"environment", "association", "data", "network", "simulation"},

@@ -6,14 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from importlib import import_module
+import warnings
+from importlib import import_module, metadata
 from pathlib import Path
 
 import pytest
 
 import covey
+from covey import parts
 from covey.cli.main import main
-from covey.errors import CoveyError, PolicyError, ScenarioError
+from covey.errors import CoveyError, PartWarning, PolicyError, ScenarioError
 from covey.parts import NEEDS, PATH_LOSSES, POLICIES, REGISTRIES, Registry, is_reference, refuse_unmet
 
 OWN = '''
@@ -180,6 +182,41 @@ def test_installed_packages_offer_parts(tmp_path: Path) -> None:
     assert "exact, mine, or your own as module:attribute" in " ".join(result.stdout.replace("│", " ").split())
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["policy"] == "mine"
     assert 'path_loss = "mine"' in (tmp_path / "run" / "scenario.toml").read_text()
+
+
+def test_entry_points_that_cannot_be_used_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = [
+        metadata.EntryPoint(name, f"pack{number}:part", "covey.parts")
+        for number, name in enumerate(
+            ("policies.typo", "nodot", "policy.greedy", "weather.sunny", "policy.mine", "policy.mine", "policy.yours")
+        )
+    ]
+    monkeypatch.setattr(metadata, "entry_points", lambda group: entries)
+    parts._entries.cache_clear()
+    try:
+        with pytest.warns(PartWarning) as warned:
+            assert {"mine", "yours"} <= set(POLICIES.names)
+        said = [str(warning.message) for warning in warned]
+        for words in (
+            "'policies.typo = pack0:part' is of no kind that there is; did you mean 'policy.typo'?",
+            "'nodot = pack1:part' is not called kind.name",
+            "'policy.greedy = pack2:part' has the name of covey's own policy",
+            "'weather.sunny = pack3:part' is of no kind that there is; kinds are dataset",
+            "'policy.mine = pack5:part' has the name of 'pack4:part' of another package",
+        ):
+            assert sum(words in sentence and "left out" in sentence for sentence in said) == 1
+        assert len(said) == 5
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert "typo" not in POLICIES.names
+    finally:
+        parts._entries.cache_clear()
+
+
+def test_every_kind_is_listed_in_the_documentation() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "library.md").read_text(encoding="utf-8")
+    for registry in REGISTRIES:
+        assert f"`{registry.kind}`" in page
 
 
 @pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)

@@ -28,10 +28,10 @@ LAYERS: list[list[tuple[str, str]]] = [
     [("allocation", "blocks and noise"), ("privacy", "costs, ledger, noise")],
     [("network", "limits and views"), ("security", "masked sums"), ("jobs", "where work is done")],
     [("radio", "links"), ("data", "data sets"), ("theory", "bounds")],
-    [("scenario", "what a run is made of")],
+    [("scenario", "what a run is made of"), ("faults", "which part failed")],
     [("parts", "found by name"), ("extras", "if installed"), ("files", "atomic writes")],
     [("compiled", "fast loops"), ("seeding", "randomness"), ("arrays", "array types")],
-    [("errors", "one sentence each"), ("run_files", "names in a folder")],
+    [("errors", "one sentence each"), ("run_files", "names in a folder"), ("part_checks", "interfaces")],
 ]
 #: Rows that belong together, by the last row of each group, and the group's name.
 GROUPS = {3: "shown", 6: "decided by learning", 8: "simulated", 12: "subjects", 16: "basis"}

@@ -13,6 +13,22 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
+def read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """A view of an array that cannot be written; the array itself if it cannot be written anyway."""
+    if not values.flags.writeable:
+        return values
+    view = values.view()
+    view.flags.writeable = False
+    return view
+
+
+def make_read_only(holder: object) -> None:
+    """Replace all arrays of a frozen dataclass by read-only views."""
+    for name, value in vars(holder).items():
+        if isinstance(value, np.ndarray):
+            object.__setattr__(holder, name, read_only(value))
+
+
 def dense(values: npt.ArrayLike, kind: type[np.generic]) -> npt.NDArray[Any]:
     """The values as a C-contiguous, writeable array of this dtype; copied only if necessary."""
     array = np.asarray(values, dtype=kind)

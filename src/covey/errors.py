@@ -19,6 +19,10 @@ class ScenarioError(CoveyError):
     exit_code = 2
 
 
+class PartWarning(UserWarning):
+    """A part that others wrote cannot do all that it should: it is left out, or a run is less exact than others."""
+
+
 class MissingExtraError(ScenarioError):
     """A command or a setting needs an optional package that is not installed."""
 

@@ -13,18 +13,22 @@ A part declares in `needs` any inputs beyond the standard ones; callers that can
 from __future__ import annotations
 
 import difflib
-import inspect
 import sys
+import warnings
 from collections.abc import Callable, Collection, Mapping
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any, Final
 
-from covey.errors import CoveyError, DataError, PolicyError, ScenarioError
+from covey.errors import CoveyError, DataError, PartWarning, PolicyError, ScenarioError
+from covey.part_checks import why_not, why_not_callable
 
 #: Entry-point group in which installed packages provide parts.
 ENTRY_POINTS: Final = "covey.parts"
+
+#: How a part of one's own is written.
+_HOW: Final = "A module is written as in an import, without .py and with dots for folders"
 
 #: Requirements that a part can declare, with their wording in error messages.
 NEEDS: Final[Mapping[str, str]] = {
@@ -44,7 +48,8 @@ NEEDS: Final[Mapping[str, str]] = {
 class Registry:
     """The parts of one kind, called `kind` in entry points, `words` in messages and `key` in scenarios or commands.
 
-    `builtin` maps names to `module:attribute`; `protocol` is the module that defines the interface of such a part.
+    `builtin` maps names to `module:attribute`; `protocol` is the module that defines the interface of such a part, and
+    `interface` the class in it that parts derive from or, if it is a `Protocol`, look like.
     """
 
     def __init__(
@@ -55,9 +60,10 @@ class Registry:
         builtin: Mapping[str, str],
         *,
         protocol: str,
+        interface: str = "",
         error: type[CoveyError] = ScenarioError,
     ) -> None:
-        self.kind, self.words, self.key, self.protocol = kind, words, key, protocol
+        self.kind, self.words, self.key, self.protocol, self.interface = kind, words, key, protocol, interface
         self._builtin, self.error = dict(builtin), error
         self._registered: dict[str, Any] = {}
 
@@ -102,6 +108,8 @@ class Registry:
             )
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"did you mean '{close[0]}'?" if close else "or give your own as module:attribute"
+        if ":" in name and (meant := _as_reference(name)):
+            hint = f"did you mean '{meant}'? {_HOW}"
         raise self.error(f"the {self.words} '{name}' is unknown; choose one of {', '.join(known)}; {hint}")
 
     def get(self, name: str) -> Any:
@@ -115,34 +123,48 @@ class Registry:
             return self._loaded(name, offered[name].load)
         return self._loaded(name, lambda: _attribute(name))
 
-    def build(self, name: str, *given: Any) -> Any:
-        """The result of calling the part of this name with `given`, for kinds whose parts are built for every run."""
+    def build(self, name: str, *given: Any, passing: tuple[type[Exception], ...] = ()) -> Any:
+        """The result of calling the part of this name with `given`, for kinds whose parts are built for every run.
+
+        Whatever a part of others raises becomes the error of its kind, except `passing` and errors raised on purpose.
+        """
         part = self.get(name)
-        if name not in self._builtin:
-            self._check_call(name, part, given)
-        return part(*given)
+        return part(*given) if name in self._builtin else self.made(name, part, *given, passing=passing)
+
+    def made(self, name: str, part: Any, *given: Any, passing: tuple[type[Exception], ...] = ()) -> Any:
+        """What a part that others wrote makes of `given`, checked; as `build`."""
+        if why := why_not_callable(part, len(given)):
+            raise self.refused(name, why)
+        try:
+            made = part(*given)
+        except Exception as error:
+            if isinstance(error, (CoveyError, *passing)):
+                raise
+            said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            raise self.refused(name, f"cannot be made ({said})") from error
+        self.check_made(name, made)
+        return made
+
+    def check_made(self, name: str, made: Any) -> None:
+        """Refuse an object that does not have the interface of its kind."""
+        if self.interface and (why := why_not(made, f"{self.protocol}:{self.interface}")):
+            raise self.refused(name, why)
 
     def refused(self, name: str, why: str) -> CoveyError:
         """The error for a part that exists but does not have the interface of its kind."""
         return self.error(f"the {self.words} '{name}' {why}; see {self.protocol}")
 
-    def _check_call(self, name: str, part: Any, given: tuple[Any, ...]) -> None:
-        if not callable(part):
-            raise self.refused(name, f"is {part!r}, which cannot be called")
-        try:
-            inspect.signature(part).bind(*given)
-        except TypeError as error:
-            raise self.refused(name, f"cannot be called with {len(given)} arguments ({error})") from None
-        except ValueError:
-            pass  # a callable without a signature, of a compiled module
-
     def _loaded(self, name: str, load: Callable[[], Any]) -> Any:
         try:
             return load()
         except Exception as error:  # importing a module runs its code, which can raise anything
+            close = difflib.get_close_matches(name.rpartition(":")[2], _attributes(name), n=1)
+            hint = f"; did you mean '{name.partition(':')[0]}:{close[0]}'?" if close else ""
+            if ".py:" in name:
+                hint = f"; did you mean '{_as_reference(name)}'? {_HOW}"
             raise self.error(
                 f"the {self.words} '{name}' cannot be imported ({type(error).__name__}: {error}); give an importable"
-                " module, installed or in the current folder, and an attribute of it"
+                f" module, installed or in the current folder, and an attribute of it{hint}"
             ) from error
 
 
@@ -154,12 +176,16 @@ def refuse_unmet(
     error: type[CoveyError] = ScenarioError,
 ) -> None:
     """Raise `error` if a part has a need in `lacking`, which maps unmet needs to the reason why."""
+    if isinstance(needs, str):
+        raise error(f"{key} is '{name}', whose needs are the text '{needs}'; write needs = frozenset({{'{needs}'}})")
     for need in NEEDS:
         if need in needs and need in lacking:
             raise error(f"{key} is '{name}', which needs {NEEDS[need]}, but {lacking[need]}")
-    unknown = sorted(set(needs) - set(NEEDS))
+    unknown = sorted(set(needs) - set(NEEDS), key=str)
     if unknown:
-        raise error(f"{key} is '{name}', which needs '{unknown[0]}'; a part can need {', '.join(NEEDS)}")
+        close = difflib.get_close_matches(str(unknown[0]), NEEDS, n=1)
+        hint = f"; did you mean '{close[0]}'?" if close else ""
+        raise error(f"{key} is '{name}', which needs '{unknown[0]}'; a part can need {', '.join(NEEDS)}{hint}")
 
 
 def is_reference(name: str) -> bool:
@@ -167,6 +193,20 @@ def is_reference(name: str) -> bool:
     module, colon, attribute = name.partition(":")
     words = [*module.split("."), *attribute.split(".")]
     return bool(colon) and all(word.isidentifier() for word in words)
+
+
+def _as_reference(name: str) -> str:
+    """What was meant by a reference that names a file; empty where that cannot be told."""
+    module, _, attribute = name.partition(":")
+    words = module.replace("\\", "/").removesuffix(".py").split("/")
+    meant = f"{'.'.join(word for word in words if word not in ('', '.'))}:{attribute}"
+    return meant if is_reference(meant) else ""
+
+
+def _attributes(name: str) -> list[str]:
+    """Names that the module of a reference has, if it was imported."""
+    module = sys.modules.get(name.partition(":")[0])
+    return [] if module is None else [word for word in vars(module) if not word.startswith("_")]
 
 
 def _offered(kind: str) -> dict[str, metadata.EntryPoint]:
@@ -183,8 +223,29 @@ def _builtin(reference: str) -> Any:
 
 @cache
 def _entries() -> dict[str, metadata.EntryPoint]:
-    """All entry points of the group, cached: the lookup takes milliseconds per installed package."""
-    return {entry.name: entry for entry in metadata.entry_points(group=ENTRY_POINTS)}
+    """The usable entry points of the group, cached: the lookup takes milliseconds per installed package."""
+    found: dict[str, metadata.EntryPoint] = {}
+    registries = {registry.kind: registry for registry in REGISTRIES}
+    for entry in metadata.entry_points(group=ENTRY_POINTS):
+        kind, dot, name = entry.name.partition(".")
+        if not dot or not name:
+            why = "is not called kind.name"
+        elif kind not in registries:
+            close = difflib.get_close_matches(kind, registries, n=1)
+            hint = f"did you mean '{close[0]}.{name}'?" if close else f"kinds are {', '.join(registries)}"
+            why = f"is of no kind that there is; {hint}"
+        elif name in registries[kind].builtin:
+            why = f"has the name of covey's own {registries[kind].words}"
+        elif entry.name in found and found[entry.name].value != entry.value:
+            why = f"has the name of '{found[entry.name].value}' of another package"
+        else:
+            found[entry.name] = entry
+            continue
+        origin = f" of {entry.dist.name}" if entry.dist is not None else ""
+        warnings.warn(
+            f"the entry point '{entry.name} = {entry.value}'{origin} {why}; it is left out", PartWarning, stacklevel=2
+        )
+    return found
 
 
 def find_modules_in(folder: Path) -> None:
@@ -239,6 +300,7 @@ RULES = Registry(
         "oracle": "covey.identification.oracle:Oracle",
     },
     protocol="covey.identification.rule",
+    interface="Rule",
 )
 ANNOUNCEMENTS = Registry(
     "announcement",
@@ -252,6 +314,7 @@ ANNOUNCEMENTS = Registry(
         "from_release": "covey.identification.from_release:FromRelease",
     },
     protocol="covey.identification.announcement",
+    interface="Announcement",
 )
 STARTS = Registry(
     "start",
@@ -262,9 +325,15 @@ STARTS = Registry(
         "release": "covey.identification.start:ReleaseStart",
     },
     protocol="covey.identification.start",
+    interface="Start",
 )
 UPLINKS = Registry(
-    "uplink", "uplink", "radio.uplink", {"ofdma": "covey.uplink.ofdma:Ofdma"}, protocol="covey.uplink.protocol"
+    "uplink",
+    "uplink",
+    "radio.uplink",
+    {"ofdma": "covey.uplink.ofdma:Ofdma"},
+    protocol="covey.uplink.protocol",
+    interface="Uplink",
 )
 AGGREGATIONS = Registry(
     "aggregation",
@@ -272,6 +341,7 @@ AGGREGATIONS = Registry(
     "training.aggregation",
     {"mean": "covey.federated.aggregation.mean:Mean"},
     protocol="covey.federated.aggregation.protocol",
+    interface="Aggregation",
 )
 LOCAL_TRAININGS = Registry(
     "training",
@@ -279,6 +349,7 @@ LOCAL_TRAININGS = Registry(
     "training.local",
     {"step": "covey.federated.training.step:Step"},
     protocol="covey.federated.training.protocol",
+    interface="LocalTraining",
 )
 GRADIENT_STRATEGIES = Registry(
     "gradients",
@@ -293,7 +364,12 @@ GRADIENT_STRATEGIES = Registry(
     protocol="covey.federated.strategies",
 )
 CHANNELS = Registry(
-    "channel", "channel", "radio.channel", {"path_loss": "covey.radio.channel:Channel"}, protocol="covey.radio.channel"
+    "channel",
+    "channel",
+    "radio.channel",
+    {"path_loss": "covey.radio.channel:Channel"},
+    protocol="covey.radio.channel",
+    interface="ChannelModel",
 )
 PATH_LOSSES = Registry(
     "path_loss",
@@ -316,6 +392,7 @@ MOBILITIES = Registry(
         "static": "covey.radio.mobility:build_static",
     },
     protocol="covey.radio.mobility",
+    interface="MobilityModel",
 )
 DATASETS = Registry(
     "dataset",
@@ -353,6 +430,7 @@ DATA_OVER_TIME = Registry(
     "data.over_time",
     {"constant": "covey.data.over_time:Constant"},
     protocol="covey.data.over_time",
+    interface="DataOverTime",
 )
 MODELS = Registry(
     "model",

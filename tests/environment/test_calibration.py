@@ -18,7 +18,7 @@ from covey.environment import (
 from covey.environment.calibration import Trace, exploring, fit, learning_settings, policy_of_run
 from covey.environment.surrogate import Constants, learn
 from covey.errors import ScenarioError
-from covey.scenario import PAPER_START, Scenario, load_scenario
+from covey.scenario import PAPER_START, Scenario, dump_scenario, load_scenario
 
 TRUE = Constants(
     start=2.3, start_std=0.2, knots=(0.0, 9.0), own=(0.06, -1.02), other=(0.1, 0.02), mixed=(-0.2, 0.05), missing=0.03,
@@ -185,3 +185,15 @@ def test_more_or_fewer_tasks_than_groups_can_be_fitted_and_played(tasks: int) ->
         assert rounds.observation.identities.max() < tasks
         outcome = rounds.step(np.random.default_rng(0).random((2, 4, 12)) < 0.2)
         assert np.isfinite(outcome.loss).all()
+
+
+def test_a_missing_calibration_names_the_file_that_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COVEY_DATA", str(tmp_path / "none"))
+    scenario = load_scenario("quick", ["training.learning_rate=0.0123"])
+    file = tmp_path / "my site.toml"
+    file.write_text(dump_scenario(scenario), encoding="utf-8")
+    with pytest.raises(ScenarioError, match="fit one with: covey calibrate quick "):
+        calibration_for(scenario)
+    with pytest.raises(ScenarioError) as error:
+        calibration_for(load_scenario(file))
+    assert f"covey calibrate '{file}' " in str(error.value)

@@ -5,12 +5,13 @@ import errno
 import io
 import json
 import os
+import warnings
 
 import numpy as np
 import pytest
 
 from covey import files as files_
-from covey.errors import OutputError, ResumeError
+from covey.errors import OutputError, PartWarning, PolicyError, ResumeError
 from covey.scenario import load_scenario
 from covey.simulation import Simulation, checkpoint, simulate
 from covey.simulation.record import USER_FIELDS
@@ -35,6 +36,66 @@ def test_a_resumed_run_ends_exactly_like_an_uninterrupted_one(quick, quick_histo
         while not simulation.done:
             simulation.play()
         assert files(simulation.history, tmp_path / "a") == files(quick_history, tmp_path / "b")
+
+
+class Turns:
+    """Serves one user per round, in turn."""
+
+    def __init__(self) -> None:
+        self.next = 0
+
+    def __call__(self, observation, rng):
+        chosen = np.zeros(observation.eligible.shape, dtype=bool)
+        user = self.next % chosen.shape[1]
+        chosen[observation.eligible[:, user].argmax(), user] = True
+        self.next += 1
+        return chosen & observation.eligible
+
+
+class Saved(Turns):
+    @property
+    def memory(self):
+        return {"next": np.array(self.next)}
+
+    def restore(self, memory) -> None:
+        self.next = int(memory["next"])
+
+
+class Worded(Saved):
+    @property
+    def memory(self):
+        return {"next": np.array(str(self.next))}
+
+
+def resumed(quick, policy, folder, *, rounds: int = 4):
+    with Simulation(quick, policy, seed=0, rounds=rounds) as simulation:
+        for _ in range(rounds // 2):
+            simulation.play()
+        checkpoint.save_checkpoint(simulation, folder)
+    with Simulation(quick, policy, seed=0, rounds=rounds) as simulation:
+        checkpoint.restore_checkpoint(simulation, folder)
+        while not simulation.done:
+            simulation.play()
+        return simulation.history
+
+
+def test_a_policy_that_offers_its_memory_is_resumed_exactly(quick, tmp_path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", PartWarning)
+        again = resumed(quick, Saved, tmp_path)
+    whole = simulate(quick, Saved, seed=0, rounds=4)
+    assert again.user_column("station").tolist() == whole.user_column("station").tolist()
+    assert files(again, tmp_path / "a") == files(whole, tmp_path / "b")
+
+
+def test_a_policy_that_keeps_state_to_itself_is_told_so(quick, tmp_path) -> None:
+    with pytest.warns(PartWarning, match=r"policy Turns is an object with attributes, which are not saved.*`restore`"):
+        resumed(quick, Turns, tmp_path)
+
+
+def test_a_memory_that_cannot_be_saved_is_refused(quick, tmp_path) -> None:
+    with pytest.raises(PolicyError, match=r"Worded holds 'next' of type <U1.*arrays of numbers"):
+        resumed(quick, Worded, tmp_path)
 
 
 def test_results_are_the_same_bytes_every_time(quick, quick_history, tmp_path) -> None:

@@ -165,7 +165,7 @@ def test_rules_that_announce_nothing_raw_label_nothing(rule: str) -> None:
 def served_and_next_tasks(identity: str, *, change: bool) -> tuple[np.ndarray, np.ndarray]:
     """Who was served in the third round, and the tasks of the fourth; with `change`, data changed in between."""
     with Simulation(scenario(identity), rounds=4) as simulation:
-        x, y = simulation.data.x, simulation.data.y
+        x, y = simulation.data.x.base, simulation.data.y.base  # parts get views that cannot be written
 
         def meddle(round: int, sent: list[Upload]) -> list[Upload]:
             if change and round == 2:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +58,7 @@ def test_the_whole_round_is_its_halves_and_a_decision() -> None:
 
 def test_users_that_sit_out_are_not_served_whatever_is_selected() -> None:
     with Simulation("quick", seed=3) as simulation:
-        simulation.state.exhausted[:6] = True
+        simulation.state = replace(simulation.state, exhausted=np.arange(12) < 6)
         turn = begin_round(simulation.world, simulation.state)
         finished = finish_round(simulation.world, turn, np.ones((4, 12), dtype=bool))
         assert finished.record.users.station[:6].tolist() == [-1] * 6

@@ -9,9 +9,11 @@ for larger networks it is left out of evaluations with many decisions and of the
 from __future__ import annotations
 
 import copy
+import warnings
 
 from covey.association.selection import Policy
-from covey.errors import PolicyError
+from covey.errors import PartWarning, PolicyError
+from covey.part_checks import why_not_callable
 from covey.parts import ALGORITHMS, POLICIES
 
 
@@ -30,11 +32,28 @@ def get_policy(name: str) -> Policy:
     part = POLICIES.get(name)
     if isinstance(part, type):
         part = POLICIES.build(name)
-    if not callable(part):
-        raise POLICIES.refused(name, f"is {part!r}, which cannot be called")
-    # Functions copy to themselves; a policy with state starts fresh in every run.
-    policy: Policy = copy.deepcopy(part)
+    if name not in POLICIES.builtin:
+        _check(name, part)
+    try:
+        # Functions copy to themselves; a policy with state starts fresh in every run.
+        policy: Policy = copy.deepcopy(part)
+    except Exception as error:  # copying runs code of the object
+        why = f"is an object that cannot be copied for every run ({type(error).__name__}: {error}); give its class"
+        raise POLICIES.refused(name, why) from error
     return policy
+
+
+def made_policy(policy: Policy | type[Policy]) -> Policy:
+    """A policy that a program gives: an object or function as it is, a class as a new object of it."""
+    name = getattr(policy, "__name__", type(policy).__name__)
+    made: Policy = POLICIES.made(name, policy) if isinstance(policy, type) else policy
+    _check(name, made)
+    return made
+
+
+def _check(name: str, policy: object) -> None:
+    if why := why_not_callable(policy, 2):
+        raise POLICIES.refused(name, why)
 
 
 def quick_up_to(policy: Policy) -> int | None:
@@ -45,5 +64,11 @@ def quick_up_to(policy: Policy) -> int | None:
 
 def quick_policies(users: int | None = None) -> list[str]:
     """Names of all policies that are quick with this many users (with any number if None), in registration order."""
-    limits = {name: quick_up_to(get_policy(name)) for name in POLICIES.names}
+    limits: dict[str, int | None] = {}
+    for name in POLICIES.names:
+        try:
+            limits[name] = quick_up_to(get_policy(name))
+        except PolicyError as error:
+            # One package that is broken must not keep the others from being compared.
+            warnings.warn(f"{error}; it is left out", PartWarning, stacklevel=2)
     return [name for name, most in limits.items() if most is None or (users is not None and users <= most)]

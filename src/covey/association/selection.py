@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+import numpy.typing as npt
 
 from covey.arrays import BoolArray
 from covey.errors import PolicyError
@@ -12,6 +15,43 @@ from covey.network import Observation
 
 #: A policy maps an observation and a random generator to the users that each station selects, (B, U).
 Policy = Callable[[Observation, np.random.Generator], BoolArray]
+
+
+@runtime_checkable
+class Remembering(Protocol):
+    """A policy that keeps state from round to round, and offers it so that a resumed run goes on exactly.
+
+    `memory` gives everything that the policy keeps, as arrays of numbers by name; it is saved after every round.
+    """
+
+    @property
+    def memory(self) -> Mapping[str, npt.NDArray[Any]]:
+        """What is kept."""
+        ...
+
+    def restore(self, memory: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Go on with what `memory` gave."""
+        ...
+
+
+def memory_of(policy: Policy) -> dict[str, npt.NDArray[Any]]:
+    """What a policy offers to be saved, checked; empty where it offers nothing."""
+    if not isinstance(policy, Remembering):
+        return {}
+    memory = {name: np.array(values, order="C") for name, values in policy.memory.items()}
+    for name, values in memory.items():
+        if values.dtype.kind not in "biuf":
+            raise PolicyError(
+                f"the memory of the policy {type(policy).__name__} holds '{name}' of type {values.dtype}, which cannot"
+                " be saved with the run; keep arrays of numbers"
+            )
+    return memory
+
+
+def forgets(policy: Policy) -> bool:
+    """Whether a policy of others is an object with attributes, which a resumed run starts with anew."""
+    covered = isinstance(policy, Remembering) or type(policy).__module__.startswith("covey.")
+    return not covered and not inspect.isroutine(policy) and bool(getattr(policy, "__dict__", None))
 
 
 def validated_selection(answer: object, users: int, stations: int) -> BoolArray:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module, metadata
 from typing import Any, cast
 
@@ -13,7 +16,7 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from covey.cli.mistakes import SUGGEST, Mistake
-from covey.errors import EXIT_CODES, INTERRUPTED, CoveyError
+from covey.errors import EXIT_CODES, INTERRUPTED, CoveyError, PartWarning
 
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
 #: Commands in the order of the help: module, function or group of commands there, and what help says in one line.
@@ -112,12 +115,31 @@ def _root(
     """Clustered federated learning over wireless networks, with differential privacy."""
 
 
+@contextmanager
+def _warnings_shown(console: Console) -> Iterator[None]:
+    """Warnings about parts in one line, without the place in covey that gives them."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if issubclass(category, PartWarning):
+                console.print(f"[yellow]Warning:[/] {escape(str(message))}", highlight=False)
+            else:
+                usual(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with a documented code; users never see a traceback."""
     console = Console(stderr=True, soft_wrap=True)
     try:
-        code = app(args=arguments, standalone_mode=False)
+        with _warnings_shown(console):
+            code = app(args=arguments, standalone_mode=False)
     except CoveyError as error:
+        if os.environ.get("COVEY_DEBUG") and (error.__cause__ is not None or hasattr(error, "__notes__")):
+            raise
         console.print(f"[bold red]Error:[/] {escape(str(error))}", highlight=False)
         code = error.exit_code
     except Mistake as error:

@@ -125,7 +125,7 @@ class Network:
             "selected": selected.T.tolist(),
             "station": plan.station.tolist(),
             "block": plan.block.tolist(),
-            "rate_bps": self.limits.uplink.rates(self.observation.gains, plan, self.limits).tolist(),
+            "rate_bps": self.limits.uplink.rates_of(self.observation.gains, plan, self.limits).tolist(),
             "noise_std": noise_std.tolist(),
             "rho": rho.tolist(),
             "epsilon": spent.tolist(),

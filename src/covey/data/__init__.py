@@ -6,6 +6,8 @@ from covey.data.partitions import check_groups, partition
 from covey.data.sources import Source, data_root, register_dataset, source_of
 from covey.data.types import Dataset, UserData
 from covey.errors import DataError
+from covey.faults import Named, named_faults
+from covey.parts import DATASETS
 from covey.scenario.schema import Data
 
 
@@ -17,7 +19,9 @@ def load_dataset(data: Data, *, groups: int | None = None, seed: int = 0) -> Dat
     with the command to run when files are missing.
     """
     check_groups(data, data.group_count or 1 if groups is None else groups)
-    dataset = source_of(data.name).load(data, seed)
+    source = source_of(data.name)
+    with named_faults(lambda: [Named(DATASETS, data.name, source.load)], "when it was loaded"):
+        dataset = source.load(data, seed)
     if not isinstance(dataset, Dataset):
         raise DataError(f"the loader of '{data.name}' returned {type(dataset).__name__}, not a covey.data.Dataset")
     return dataset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -9,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from covey.arrays import make_read_only
 from covey.errors import DataError
 
 Features = NDArray[np.float32]
@@ -165,6 +167,12 @@ class UserData:
     def shape(self) -> tuple[int, ...]:
         """Shape of one sample."""
         return self.x.shape[1:]
+
+    def read_only(self) -> Self:
+        """The same data in arrays that cannot be written, not checked again."""
+        shown = copy.copy(self)
+        make_read_only(shown)
+        return shown
 
     def class_counts(self) -> Labels:
         """Training samples of every user and class: (U, classes)."""

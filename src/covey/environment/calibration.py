@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
@@ -24,7 +25,7 @@ from covey.files import write_atomically
 from covey.network import Observation
 from covey.scenario import Scenario
 from covey.scenario.first_values import FIRST_VALUES
-from covey.scenario.load import scenario_from_dict
+from covey.scenario.load import scenario_from_dict, source_of
 from covey.seeding import generator
 from covey.simulation import Simulation
 
@@ -204,7 +205,7 @@ def calibration_for(scenario: Scenario) -> Calibration:
     if found is None:
         raise ScenarioError(
             f"there is no calibration for how scenario '{scenario.name}' learns; fit one with: covey calibrate"
-            f" {scenario.name} (same --set options), or use real rounds"
+            f" {shlex.quote(source_of(scenario))} (same --set options), or use real rounds"
         )
     return found
 

@@ -19,6 +19,7 @@ from covey.federated import build_model, count_weights
 from covey.network import NetworkLimits, Observation, Plan
 from covey.scenario import Scenario
 from covey.simulation import Simulation
+from covey.simulation.own_parts import faults_named
 from covey.simulation.round import begin_round, finish_round
 from covey.simulation.stages import Finished, Turn
 
@@ -53,7 +54,7 @@ class RealRounds:
             simulations = [
                 started.enter_context(Simulation(self.scenario, seed=seed, workers=self._workers)) for seed in seeds
             ]
-            self._turns = [begin_round(simulation.world, simulation.state) for simulation in simulations]
+            self._turns = [_begun(simulation) for simulation in simulations]
             started.pop_all()
         self._simulations = simulations
         self._observation = self._look()
@@ -90,14 +91,14 @@ class RealRounds:
         simulations = self._started()
         before = [_loss(*network) for network in zip(simulations, self._turns, strict=True)]
         finished = [
-            finish_round(simulation.world, turn, chosen)
+            _finished(simulation, turn, chosen)
             for simulation, turn, chosen in zip(simulations, self._turns, selected, strict=True)
         ]
         after = [one.record.users.loss for one in finished]
         outcome = _outcome(finished, self._turns, np.stack(before), np.stack(after))
         for simulation, one in zip(simulations, finished, strict=True):
             simulation.state = one.state
-        self._turns = [begin_round(simulation.world, simulation.state) for simulation in simulations]
+        self._turns = [_begun(simulation) for simulation in simulations]
         self._observation = self._look()
         return outcome
 
@@ -124,6 +125,16 @@ class RealRounds:
         seen, last = Observation.stack([turn.observation for turn in self._turns]), self._observation
         kept = np.zeros(seen.kept.shape, dtype=bool) if last is None else last.identities == seen.identities
         return replace(seen, kept=kept)
+
+
+def _begun(simulation: Simulation) -> Turn:
+    with faults_named(simulation.world, f"in round {simulation.state.round + 1}"):
+        return begin_round(simulation.world, simulation.state)
+
+
+def _finished(simulation: Simulation, turn: Turn, selected: BoolArray) -> Finished:
+    with faults_named(simulation.world, f"in round {simulation.state.round + 1}"):
+        return finish_round(simulation.world, turn, selected)
 
 
 def _loss(simulation: Simulation, turn: Turn) -> FloatArray:

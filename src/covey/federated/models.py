@@ -82,9 +82,10 @@ def _check_outputs(module: nn.Module, sample_shape: Shape, classes: int | None, 
         try:
             together = module(probe)
             alone = torch.cat([module(probe[i : i + 1]) for i in range(3)])
-        except RuntimeError as error:
+        except Exception as error:  # code of others, which can raise anything
+            raised = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
             raise ScenarioError(
-                f"the module does not accept samples of shape {tuple(sample_shape)}: {error}"
+                f"the module does not accept samples of shape {tuple(sample_shape)}: {raised}{error}"
             ) from error
     if together.dim() != 2 or (classes is not None and together.shape[1] != classes):
         wanted = "classes" if classes is None else classes

@@ -211,7 +211,7 @@ def _key(module: nn.Module, x: Tensor) -> tuple[object, ...]:
 
 
 def _built(name: str, module: nn.Module, trial: Trial) -> GradientStrategy:
-    strategy = GRADIENT_STRATEGIES.build(name, module, trial)
+    strategy = GRADIENT_STRATEGIES.build(name, module, trial, passing=(Unsupported,))
     if not isinstance(strategy, GradientStrategy):
         raise ScenarioError(
             f"{GRADIENT_STRATEGIES.key} is '{name}', which made {strategy!r}; it must make a"

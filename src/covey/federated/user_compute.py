@@ -16,11 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from covey.arrays import read_only
+from covey.faults import Named, named_faults
 from covey.federated.clip import chunk_length
 from covey.federated.models import load_flat
-from covey.federated.steps import group_scores, sample_losses, task_scores
+from covey.federated.steps import LocalUpdate, group_scores, sample_losses, task_scores
 from covey.federated.strategies import use_strategy
 from covey.federated.training import LocalProblem, LocalTraining
+from covey.parts import ANNOUNCEMENTS, LOCAL_TRAININGS, RULES
 from covey.seeding import generator
 
 Floats = npt.NDArray[np.float64]
@@ -125,7 +128,9 @@ class UserCompute:
         """Announcements of `users` about their task, (n,) or (n, m); nothing else leaves, as on a device."""
         if self.announcer is None:
             raise ValueError("there is no announcer, so these users cannot announce a task")
-        return self.announcer.tell(self, list(users), round, together)
+        announcer = self.announcer
+        with named_faults(lambda: _speakers(announcer), f"in round {round + 1}"):
+            return announcer.tell(self, list(users), round, together)
 
     def train(
         self,
@@ -145,18 +150,24 @@ class UserCompute:
         The user starts from the model of `task`, or from `base` when that is -1, and divides by its public `size`.
         """
         length = self.uploads.shape[1]
-        update = self.training.run(
-            LocalProblem(
-                self.module,
-                self.base if task < 0 else self.models[task],
-                clip,
-                noise_std,
-                learning_rate,
-                size,
-                next_batch=self._batches(user, round, batch, "train_batch"),
-                normals=lambda steps: self.noise(user, round, purpose, steps * length).reshape(steps, length),
-            )
+        problem = LocalProblem(
+            self.module,
+            read_only(self.base if task < 0 else self.models[task]),
+            clip,
+            noise_std,
+            learning_rate,
+            size,
+            next_batch=self._batches(user, round, batch, "train_batch"),
+            normals=_once(lambda steps: self.noise(user, round, purpose, steps * length).reshape(steps, length)),
         )
+        part = Named.of(LOCAL_TRAININGS, self.training, getattr(self.training, "scenario", None))
+        with named_faults(lambda: [part], f"in round {round + 1}"):
+            update = self.training.run(problem)
+        found = np.shape(update.weights) if isinstance(update, LocalUpdate) else type(update).__name__
+        if found != (length,):
+            raise LOCAL_TRAININGS.refused(
+                part.name, f"returned {found} for weights of shape ({length},); return a LocalUpdate with new weights"
+            )
         self.uploads[row] = update.weights
         return update.mean_norm, update.clipped_fraction, update.rejected
 
@@ -193,6 +204,30 @@ class UserCompute:
             return x[chosen], y[chosen]
 
         return draw
+
+
+def _speakers(announcer: Announcer) -> list[Named]:
+    """The parts that work out what users tell: the announcement and, where it has one, its rule."""
+    scenario = getattr(announcer, "scenario", None)
+    rule = getattr(announcer, "rule", None)
+    return [Named.of(ANNOUNCEMENTS, announcer, scenario), *([] if rule is None else [Named.of(RULES, rule, scenario)])]
+
+
+def _once(draw: Callable[[int], Floats]) -> Callable[[int], Floats]:
+    """A function that can be called once: it would give the same values again, and noise must not be used twice."""
+    called = False
+
+    def draw_once(steps: int) -> Floats:
+        nonlocal called
+        if called:
+            raise ValueError(
+                "LocalProblem.normals was called twice in one update; it gives the same noise again, which hides"
+                " nothing: call it once, with the number of all steps"
+            )
+        called = True
+        return draw(steps)
+
+    return draw_once
 
 
 def _tensor(array: npt.NDArray[Any]) -> Tensor:

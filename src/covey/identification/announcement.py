@@ -122,8 +122,33 @@ class ChargedAnnouncement(Announcement):
         return 0
 
 
+def checked(told: Any, users: int, tasks: int, scenario: Scenario) -> npt.NDArray[Any]:
+    """What `users` users told, if it is one task or one vector of floats for each of them."""
+    why = ""
+    if not isinstance(told, np.ndarray) or told.ndim not in (1, 2):
+        shape = f" of shape {told.shape}" if isinstance(told, np.ndarray) else ""
+        why = f"{type(told).__name__}{shape}"
+    elif len(told) != users:
+        why = f"{len(told)} answers for {users} users"
+    elif told.ndim == 2 and told.dtype.kind != "f":
+        why = f"vectors of {told.dtype}"
+    elif told.ndim == 1 and told.dtype.kind not in "iu":
+        why = f"tasks of type {told.dtype}"
+    elif told.ndim == 1 and users and not (told.min() >= -1 and told.max() < tasks):
+        why = f"tasks from {told.min()} to {told.max()}"
+    if why:
+        raise ScenarioError(
+            f'clustering.rule = "{scenario.clustering.rule}" with privacy.identity = "{scenario.privacy.identity}" told'
+            f" {why}; tell a whole number from 0 to {tasks - 1}, or -1 for no answer, or a vector of floats, for each"
+            " user"
+        )
+    found: npt.NDArray[Any] = told
+    return found
+
+
 def answers(told: npt.NDArray[Any], users: Ints, at: RuleRound, rule: ScoreRule) -> Ints:
     """Tasks (U,) that stations make of what `users` (n,) said; -1 or NaN stands for no answer, and keeps the task."""
+    told = checked(told, len(users), at.tasks, at.scenario)
     heard = ~np.isnan(told).any(axis=1) if told.ndim == 2 else told >= 0
     identities = at.identities.copy()
     if told.ndim == 1:

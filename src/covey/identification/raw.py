@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from covey.identification.announcement import Announcement
+from covey.identification.announcement import Announcement, checked
 from covey.identification.rule import Identification, RuleRound
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ class Raw(Announcement):
     def tell(self, compute: UserCompute, users: list[int], round: int, together: int) -> npt.NDArray[Any]:
         """What the rule says from losses and similarity, (n,) or (n, m); of equal models, each user tosses for one."""
         told = self.rule.tell(compute, users, round, self.batch, together)
+        told = checked(told, len(users), len(compute.models), self.scenario)
         return compute.toss(users, round, told) if told.ndim == 1 else told
 
     def find(self, at: RuleRound) -> Identification:

@@ -13,7 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
-from covey.arrays import FloatArray
+from covey.arrays import FloatArray, read_only
+from covey.part_checks import why_not_callable
 from covey.parts import CHANNELS, PATH_LOSSES
 from covey.scenario.schema import Radio, Scenario
 from covey.seeding import generator
@@ -57,7 +58,24 @@ def register_path_loss(name: str, factory: Callable[[Radio], PathLoss]) -> None:
 def build_path_loss(radio: Radio) -> PathLoss:
     """The path loss that a scenario's radio section names: a part called with that section."""
     path_loss: PathLoss = PATH_LOSSES.build(radio.path_loss, radio)
+    if radio.path_loss not in PATH_LOSSES.builtin:
+        _check_path_loss(radio.path_loss, path_loss)
     return path_loss
+
+
+def _check_path_loss(name: str, path_loss: PathLoss) -> None:
+    """Refuse a path loss of others that does not answer for a table of distances."""
+    if why := why_not_callable(path_loss, 1):
+        raise PATH_LOSSES.refused(name, f"gives what {why}; give a function from metres to dB")
+    tried = np.array([[1.0, 10.0, 100.0], [2.0, 20.0, 200.0]])
+    try:
+        found = np.asarray(path_loss(read_only(tried)), dtype=np.float64)
+    except Exception as error:  # code of others, which can raise anything
+        said = " ".join(str(error).split())
+        raise PATH_LOSSES.refused(name, f"fails for distances in metres ({type(error).__name__}: {said})") from error
+    if found.shape != tried.shape or not np.isfinite(found).all():
+        why = f"shape {found.shape}" if found.shape != tried.shape else "infinity or NaN"
+        raise PATH_LOSSES.refused(name, f"gives {why} for distances of shape {tried.shape}; give a finite dB for each")
 
 
 def build_channel(scenario: Scenario, seed: int) -> ChannelModel:

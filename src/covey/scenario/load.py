@@ -6,6 +6,7 @@ import difflib
 import hashlib
 import json
 import tomllib
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from covey.scenario.schema import Scenario
 PRESETS: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).parent / "presets").glob("*.toml"))}
 #: The override value, without quotes, that resets a key to its default.
 DEFAULT = "default"
+#: Where the scenarios of this process were loaded from, by their identity.
+_SOURCES: dict[int, str] = {}
 
 
 def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
@@ -31,7 +34,16 @@ def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario
     word `default` resets a key to its default; in quotes it is an ordinary string.
     Raises `ScenarioError` with one sentence when anything is not allowed.
     """
-    return scenario_from_dict(scenario_table(source, overrides), where=f"scenario '{source}'")
+    scenario = scenario_from_dict(scenario_table(source, overrides), where=f"scenario '{source}'")
+    number = id(scenario)
+    _SOURCES[number] = str(source)
+    weakref.finalize(scenario, _SOURCES.pop, number, None)
+    return scenario
+
+
+def source_of(scenario: Scenario) -> str:
+    """The preset or file that this scenario was loaded from; a placeholder where it was made otherwise."""
+    return _SOURCES.get(id(scenario), scenario.name if scenario.name in PRESETS else "SCENARIO.toml")
 
 
 def load_stored_scenario(path: str | Path) -> Scenario:

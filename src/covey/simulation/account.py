@@ -14,6 +14,7 @@ from covey.identification import Regrouped, adjusted_rand_index, clustering_accu
 from covey.network import VIOLATION_KINDS
 from covey.radio import compute_energies, compute_times, dbm_to_w
 from covey.simulation.group_remarks import OFFER_REASONS
+from covey.simulation.own_parts import air_time
 from covey.simulation.record import RoundRecord, UserRecord
 from covey.simulation.stages import Decision, NewModels, Turn, Uploads
 from covey.simulation.world import World
@@ -61,9 +62,9 @@ def account(
 
 def _spent(world: World, turn: Turn, decision: Decision, new: NewModels) -> _Spent:
     observation, uplink, uploaders = turn.observation, world.limits.uplink, turn.identification.uploaders
-    rates = uplink.rates(observation.gains, decision.plan, observation.limits)
+    rates = uplink.rates_of(observation.gains, decision.plan, observation.limits)
     bits = world.upload_bits + 8.0 * np.asarray(new.protocol_sent_bytes, np.float64)
-    uploading = uplink.air_time(rates, decision.plan, bits)
+    uploading = air_time(world, rates, decision.plan, bits)
     announcing = uplink.unscheduled(observation.gains, uploaders, world.model_bits, observation.limits)
     uplink_s = uploading.upload_s + announcing.upload_s
     compute_s, compute_j = _computing(world, turn.state.round, uploaders, decision.plan.station >= 0)

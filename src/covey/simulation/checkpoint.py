@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from covey.errors import OutputError, ResumeError
+from covey.association import Remembering, forgets, memory_of
+from covey.errors import OutputError, PartWarning, ResumeError
 from covey.files import csv_bytes, make_folder, plain, write_atomically
 from covey.privacy import JOURNAL, Ledger, charge_lost, read_journal
 from covey.run_files import RUN_CHECKPOINT
@@ -31,6 +33,8 @@ _STATE_ARRAYS = (
 
 #: What the identification rule remembers is kept under names that begin with this.
 _MEMORY = "memory."
+#: What the policy remembers.
+_POLICY = "policy."
 
 
 def prepare_folder(folder: Path, *, overwrite: bool) -> None:
@@ -63,7 +67,9 @@ def save_checkpoint(simulation: Simulation, folder: Path) -> None:
     arrays: dict[str, NDArray[Any]] = {name: np.ascontiguousarray(getattr(state, name)) for name in _STATE_ARRAYS}
     # Not needed to continue, but by whoever looks at the run: real devices bring their own samples.
     arrays |= {"samples": history.samples, "groups": history.groups}
-    arrays |= {f"{_MEMORY}{name}": np.ascontiguousarray(values) for name, values in state.memory.items()}
+    arrays |= {f"{_MEMORY}{name}": np.array(values, order="C") for name, values in state.memory.items()}
+    remembered = memory_of(simulation.policy)
+    arrays |= {f"{_POLICY}{name}": values for name, values in remembered.items()}
     for name in USER_FIELDS:
         if history.records:
             arrays[f"users.{name}"] = np.ascontiguousarray(history.user_column(name))
@@ -140,6 +146,18 @@ def restore_checkpoint(simulation: Simulation, folder: Path) -> None:
         for index, scalars in enumerate(header["records"])
     ]
     simulation.continue_from(state, records)
+    if isinstance(simulation.policy, Remembering):
+        simulation.policy.restore(
+            {name.removeprefix(_POLICY): values for name, values in arrays.items() if name.startswith(_POLICY)}
+        )
+    elif forgets(simulation.policy) and records:
+        warnings.warn(
+            f"the policy {history.policy} is an object with attributes, which are not saved with a run and start anew:"
+            " if it keeps state from round to round, the result is not that of an uninterrupted run; give it `memory`"
+            " and `restore`",
+            PartWarning,
+            stacklevel=2,
+        )
 
 
 def _user_rows(history: History) -> Iterable[dict[str, Any]]:

@@ -9,7 +9,7 @@ from covey.errors import ScenarioError
 from covey.federated import Aggregation, LocalTraining, Members
 from covey.identification import Rule, ScoreRule
 from covey.identification.start import Start
-from covey.parts import UPLINKS, refuse_unmet
+from covey.parts import AGGREGATIONS, RULES, UPLINKS, refuse_unmet
 from covey.scenario import Scenario
 from covey.simulation.world import World
 
@@ -47,9 +47,17 @@ def check_parts(
         ("radio.uplink", scenario.radio.uplink, UPLINKS.build(scenario.radio.uplink, scenario).needs),
     ]
     if isinstance(rule, ScoreRule):
+        if not hasattr(rule, "announcement"):
+            raise RULES.refused(scenario.clustering.rule, "does not call super().__init__(scenario) when it is made")
         parts.append(("privacy.identity", scenario.privacy.identity, rule.announcement.needs))
     for key, name, needs in parts:
         refuse_unmet(key, name, needs, lacking)
+    if scenario.security.mode != "none" and not aggregation.works_under_masks:
+        raise AGGREGATIONS.error(
+            f"training.aggregation is '{scenario.training.aggregation}', but security.mode is"
+            f" '{scenario.security.mode}', which can only carry out the mean weighted by samples and would never call"
+            ' its combine; use "mean", or set security.mode = "none"'
+        )
 
 
 def what_is_lacking(scenario: Scenario, members: Members) -> dict[str, str]:

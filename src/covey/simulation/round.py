@@ -15,16 +15,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.allocation import noise_levels
+from covey.arrays import read_only
 from covey.association import Policy, validated_selection
 from covey.federated import Accepted, Evaluation, Steps, admit
 from covey.identification import Identification, Regrouped, RuleRound, Trained
 from covey.identification.rescue import offer_free_model
 from covey.identification.start import known_models, models_in_play
 from covey.network import Observation, Plan, with_fresh
+from covey.parts import RULES, STARTS
 from covey.radio import broadcast_times, distances
 from covey.seeding import generator
 from covey.simulation.account import account
 from covey.simulation.masking import aggregate_masked, broadcasting, counts_of, totals_of, without_small_tasks
+from covey.simulation.own_parts import (
+    arrived,
+    checked_costs,
+    checked_data,
+    checked_gains,
+    checked_groups,
+    checked_identification,
+    checked_models,
+    checked_reach,
+    moved,
+)
 from covey.simulation.record import RoundRecord
 from covey.simulation.stages import Decision, Finished, NewModels, Turn, Uploads
 from covey.simulation.state import State
@@ -65,7 +78,7 @@ def renew_data(world: World, round: int) -> NDArray[np.int64]:
     """Users hold the data of this round; (U,) their true groups, for measurement only."""
     if world.data is None:
         return world.groups
-    data = world.over_time.at(round, world.data)
+    data = checked_data(world, world.over_time.at(round, world.data))
     world.fleet.hold(data)
     return data.groups
 
@@ -84,7 +97,9 @@ def broadcast(world: World, state: State) -> NDArray[np.float64]:
 def identify(world: World, state: State, groups: NDArray[np.int64]) -> Identification:
     """Each user works out its task, Eqs. (1) to (4) with errata E1, E2 and E4, and announces it; see the rule."""
     at = rule_round(world, state, groups)
-    return world.start.identify(at) if world.start.under_way(state.round, state.memory) else world.rule.identify(at)
+    if world.start.under_way(state.round, state.memory):
+        return checked_identification(world, STARTS, world.start, world.start.identify(at))
+    return checked_identification(world, RULES, world.rule, world.rule.identify(at))
 
 
 def rule_round(world: World, state: State, groups: NDArray[np.int64]) -> RuleRound:
@@ -124,14 +139,15 @@ def observe(world: World, state: State, identities: NDArray[np.int64]) -> Observ
     if world.blind:
         identities, limits = np.zeros_like(identities), limits.without_tasks()
         kept = np.zeros_like(kept)
+    gains = checked_gains(world, world.channel.gains(state.positions_m, world.stations_m, state.round))
     return Observation(
         round=state.round,
-        identities=identities,
-        distances_m=distances(state.positions_m, world.stations_m),
-        gains=world.channel.gains(state.positions_m, world.stations_m, state.round),
+        identities=read_only(identities),
+        distances_m=read_only(distances(state.positions_m, world.stations_m)),
+        gains=read_only(gains),
         samples=world.samples,
-        available=~state.exhausted & ~lost,
-        kept=kept,
+        available=read_only(~state.exhausted & ~lost),
+        kept=read_only(kept),
         limits=limits,
     )
 
@@ -149,7 +165,7 @@ def allocate(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Decision:
     while True:
         served = np.flatnonzero(plan.station >= 0)
         noise_std, infeasible = _noise(world, observation.identities, plan)
-        rho = world.local_training.rho(world.clip[served], noise_std[served])
+        rho = checked_costs(world, world.local_training.rho(world.clip[served], noise_std[served]), len(served))
         paid = ledger.affordable(served, rho)
         if paid.all():
             ledger.charge(served, rho)
@@ -193,13 +209,16 @@ def train(world: World, turn: Turn, decision: Decision) -> Uploads:
         world.samples[users], stations=decision.plan.station[users], blocks=decision.plan.block[users],
     )  # fmt: skip
     result = world.fleet.release(state.round, steps)
+    reach = world.local_training.reach(
+        world.clip[users], world.samples[users], decision.noise_std[users], world.weights
+    )
     intake = admit(
-        world.transport(state.round, result.uploads),
+        arrived(world, state.round, result.uploads),
         state.round,
         users,
         state.models,
         identities[users],
-        world.local_training.reach(world.clip[users], world.samples[users], decision.noise_std[users], world.weights),
+        checked_reach(world, reach, len(users)),
         sealed=world.masked,
     )
     return Uploads(intake, result.mean_norm, result.clipped_fraction, result.refused)
@@ -235,22 +254,22 @@ def aggregate(world: World, turn: Turn, decision: Decision, uploads: Uploads) ->
         counts = counts_of(world, identities, intake)
         intake = without_small_tasks(world, identities, intake)
     users = intake.users[intake.accepted]
-    models = world.aggregation.combine(
-        Accepted(
-            intake.weights[intake.accepted],
-            identities[users],
-            decision.plan.station[users],
-            world.samples[users],
-            state.models,
-            world.scenario.network.stations,
-        )
+    accepted = Accepted(
+        intake.weights[intake.accepted],
+        identities[users],
+        decision.plan.station[users],
+        world.samples[users],
+        state.models,
+        world.scenario.network.stations,
     )
+    models = checked_models(world, accepted, world.aggregation.combine(accepted))
     joined = np.zeros(world.users, dtype=bool)
     joined[users] = True
     closed = len(np.unique(identities[uploads.intake.users[uploads.intake.accepted]])) - len(
         np.unique(identities[users])
     )
-    return NewModels(models, totals_of(world, identities, users), joined, closed_tasks=closed, counts=counts)
+    totals = totals_of(world, identities, users)
+    return NewModels(read_only(models), totals, joined, closed_tasks=closed, counts=counts)
 
 
 def evaluate(world: World, turn: Turn, new: NewModels) -> Evaluation:
@@ -274,8 +293,8 @@ def regroup(world: World, turn: Turn, decision: Decision, uploads: Uploads, new:
     )
     at = rule_round(world, state, turn.groups)
     if world.start.under_way(state.round, state.memory):
-        return world.start.after_round(at, turn.identification, trained)
-    groups = world.rule.after_round(at, turn.identification, trained)
+        return checked_groups(world, STARTS, world.start, world.start.after_round(at, turn.identification, trained))
+    groups = checked_groups(world, RULES, world.rule, world.rule.after_round(at, turn.identification, trained))
     if world.scenario.clustering.rescue and world.rule.guided:
         announced = world.rule.announces(state.round + 1)
         groups = offer_free_model(at, turn.identification, trained, groups, announced)
@@ -296,11 +315,10 @@ def advance(world: World, turn: Turn, decision: Decision, new: NewModels, groups
     active = broadcasting(world, changed) if world.blind else decision.plan.active
     if groups.fresh is not None and not world.blind:
         active = with_fresh(np.zeros_like(active) if groups.alone else active, groups.fresh, world.limits)
-    positions, mobility_memory = world.mobility.move(
-        state.positions_m,
-        state.mobility_memory,
-        world.scenario.mobility.round_s,
-        generator(world.seed, "mobility", round=state.round + 1),
+    rng = generator(world.seed, "mobility", round=state.round + 1)
+    round_s = world.scenario.mobility.round_s
+    positions, mobility_memory = moved(
+        world, world.mobility.move(state.positions_m, state.mobility_memory, round_s, rng)
     )
     exhausted = state.exhausted.copy()
     exhausted[decision.refused] = True

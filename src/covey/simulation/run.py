@@ -10,11 +10,13 @@ from typing import Any, Self
 import numpy as np
 from torch import nn
 
-from covey.association import Policy, get_policy
+from covey.arrays import read_only
+from covey.association import Policy, get_policy, made_policy
 from covey.data import UserData, load_dataset, partition
 from covey.data.over_time import DataOverTime
 from covey.errors import ScenarioError
 from covey.extras import require_extra
+from covey.faults import Named
 from covey.federated import (
     Aggregation,
     Engine,
@@ -28,13 +30,15 @@ from covey.federated import (
 )
 from covey.identification import Rule, ScoreRule, build_rule
 from covey.identification.start import build_start, known_models
-from covey.parts import AGGREGATIONS, DATA_OVER_TIME, LOCAL_TRAININGS
+from covey.part_checks import why_not_callable
+from covey.parts import AGGREGATIONS, CHANNELS, DATA_OVER_TIME, LOCAL_TRAININGS, MOBILITIES, RULES
 from covey.privacy import Journal, Ledger, build_noise, charge_lost
 from covey.radio import ChannelModel, MobilityModel, TraceMobility, build_channel, build_mobility, place
 from covey.scenario import Scenario, load_scenario
 from covey.seeding import generator
 from covey.simulation.fit import check_broadcasts, check_members, check_parts, what_is_lacking
 from covey.simulation.history import History
+from covey.simulation.own_parts import TRANSPORT, check_training, checked_positions, checked_tasks, faults_named
 from covey.simulation.record import RoundRecord
 from covey.simulation.round import play_round
 from covey.simulation.state import State
@@ -107,11 +111,12 @@ class Simulation:
             raise ScenarioError(f"the seed is {seed}; seeds are whole numbers from 0")
         if rounds is not None and rounds < 1:
             raise ScenarioError(f"rounds is {rounds}; a run has at least 1 round")
-        self.policy: Policy = get_policy(policy) if isinstance(policy, str) else policy
+        self.policy: Policy = get_policy(policy) if isinstance(policy, str) else made_policy(policy)
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
+        _check_given(model, data, channel, mobility, transport)
         self.data: UserData | None = None
         if fleet is None or members is None:
-            self.data = user_data(scenario, seed) if data is None else data
+            self.data = (user_data(scenario, seed) if data is None else data).read_only()
             members = _members(self.data)
         check_members(scenario, members)
         module = build_model(scenario.model, members.shape, members.classes) if model is None else model
@@ -150,7 +155,9 @@ class Simulation:
         )
         try:
             check_broadcasts(self.world)
-            self.state = self._initial_state(users_m)
+            with faults_named(self.world, "before round 1"):
+                check_training(self.world)
+                self.state = self._initial_state(users_m)
             self.history = self._empty_history(name, rounds or scenario.training.rounds)
         except BaseException:
             self.close()
@@ -168,7 +175,8 @@ class Simulation:
         and costs nothing more; with secure noise it has been spent.
         """
         try:
-            state, record = play_round(self.world, self.state, self.policy)
+            with faults_named(self.world, f"in round {self.state.round + 1}", self.policy):
+                state, record = play_round(self.world, self.state, self.policy)
         except BaseException:
             if self.world.scenario.privacy.noise == "secure":
                 ledger = charge_lost(self.state.ledger, self.world.journal.last, self.state.round)
@@ -203,14 +211,18 @@ class Simulation:
         models = world.first_models.copy()
         rng = generator(world.seed, "identity")
         truth = world.groups if world.rule.given else np.full_like(world.groups, -1)
+        first_m = read_only(users_m)
+        memory = world.mobility.start(first_m, generator(world.seed, "mobility"))
+        users_m, memory = checked_positions(world, first_m, memory, "start")
+        tasks = world.rule.start(world.users, scenario.first_tasks, truth, rng)
         return State(
             round=0,
             positions_m=users_m,
-            mobility_memory=world.mobility.start(users_m, generator(world.seed, "mobility")),
+            mobility_memory=memory,
             models=models,
             movements=np.zeros_like(models),
             active=world.start.broadcasts(world.capable),
-            identities=world.rule.start(world.users, scenario.first_tasks, truth, rng),
+            identities=checked_tasks(world, RULES, world.rule, tasks, "start"),
             served_rounds=np.zeros(world.users, dtype=np.int64),
             exhausted=np.zeros(world.users, dtype=bool),
             memory=world.start.memory,
@@ -254,6 +266,19 @@ class Simulation:
             "group_loss": [_mean(found.train_loss_sum[m], world.samples[m]) for m in members],
             "group_accuracy": [_mean(found.test_correct[m], world.test_samples[m]) for m in members],
         }
+
+
+def _check_given(model: object, data: object, channel: object, mobility: object, transport: object) -> None:
+    """Refuse arguments of `simulate` that are not what they should be."""
+    for name, given, kind in (("model", model, nn.Module), ("data", data, UserData)):
+        if given is not None and not isinstance(given, kind):
+            where = "torch.nn.Module" if kind is nn.Module else "covey.UserData"
+            raise ScenarioError(f"{name} is {given!r:.80}, not a {where}; give one, or leave {name} out")
+    for registry, part in ((CHANNELS, channel), (MOBILITIES, mobility)):
+        if part is not None:
+            registry.check_made(Named.of(registry, part).name, part)
+    if transport is not None and (why := why_not_callable(transport, 2)):
+        raise TRANSPORT.refused(Named.of(TRANSPORT, transport).name, why)
 
 
 def user_data(scenario: Scenario, seed: int) -> UserData:

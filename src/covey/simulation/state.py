@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.arrays import make_read_only, read_only
 from covey.identification.rule import Memory
 from covey.privacy import Ledger
 
@@ -34,3 +35,11 @@ class State:
     exhausted: NDArray[np.bool_]
     ledger: Ledger
     memory: Memory = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Parts see these arrays: one that writes into them would change the run behind its back.
+        make_read_only(self)
+        memory = {
+            name: read_only(values) if hasattr(values, "flags") else values for name, values in self.memory.items()
+        }
+        object.__setattr__(self, "memory", memory)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.arrays import make_read_only, read_only
 from covey.data import UserData
 from covey.data.over_time import DataOverTime
 from covey.federated import Aggregation, Engine, Fleet, LocalTraining, Transport, Upload
@@ -54,6 +55,9 @@ class World:
     journal: Journal
     meter: dict[str, float]
 
+    def __post_init__(self) -> None:
+        make_read_only(self)
+
     @property
     def engine(self) -> Engine:
         """The fleet, where it is an engine: all users compute here."""
@@ -84,7 +88,8 @@ class World:
     @cached_property
     def limits(self) -> NetworkLimits:
         """What limits every round: the radio's numbers, and which station runs which task."""
-        return NetworkLimits.of(self.scenario, self.weights)
+        limits = NetworkLimits.of(self.scenario, self.weights)
+        return replace(limits, capable=read_only(limits.capable))
 
     @property
     def capable(self) -> NDArray[np.bool_]:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from covey.allocation.projection import Grant, project
 from covey.arrays import BoolArray, FloatArray, IntArray
+from covey.errors import CoveyError
 from covey.network import NetworkLimits, Observation, Plan
+from covey.parts import UPLINKS
 from covey.radio import uplink_times
 from covey.scenario import Scenario
 from covey.uplink.admission import Admission, TrialAdmission
@@ -67,7 +69,39 @@ class Uplink(ABC):
 
     def project(self, observation: Observation, selected: BoolArray) -> Plan:
         """The valid plan that remains of a selection (..., B, U), and violations; see `covey.allocation.project`."""
-        return project_observed(observation, selected, grant=lambda station: self.grant(observation, station))
+        return project_observed(observation, selected, grant=lambda station: self._granted(observation, station))
+
+    def rates_of(self, gains: FloatArray, plan: Plan, limits: NetworkLimits, *, floor: bool = True) -> FloatArray:
+        """`rates`, checked: finite and, with a `floor`, above 0 where a user is served."""
+        rates: Any = self.rates(gains, plan, limits)
+        why = ""
+        if not (isinstance(rates, np.ndarray) and rates.dtype.kind in "iuf" and rates.shape == plan.station.shape):
+            why = f"are {_described(rates)}; they must be numbers of shape {plan.station.shape}"
+        elif not (np.isfinite(rates).all() and (rates >= 0).all()):
+            why = "are negative, infinite or not a number"
+        elif floor and not (rates[plan.served] > 0).all():
+            why = "are 0 for users that are served; do not grant them anything"
+        if why:
+            raise self._refused(f"gave rates that {why}")
+        return np.asarray(rates, dtype=np.float64)
+
+    def _granted(self, observation: Observation, station: IntArray) -> IntArray:
+        """`grant`, checked: whole numbers from -1, and -1 for users without a station."""
+        blocks: Any = self.grant(observation, station)
+        why = ""
+        if not (isinstance(blocks, np.ndarray) and blocks.dtype.kind in "iu" and blocks.shape == station.shape):
+            why = f"are {_described(blocks)}; they must be whole numbers of shape {station.shape}"
+        elif (blocks < -1).any():
+            why = f"go down to {blocks.min()}; -1 stands for none"
+        elif (blocks[station < 0] >= 0).any():
+            why = "serve users that no station selected; give them -1"
+        if why:
+            raise self._refused(f"gave grants that {why}")
+        return np.asarray(blocks)
+
+    def _refused(self, why: str) -> CoveyError:
+        name = getattr(getattr(self, "radio", None), "uplink", "ofdma")
+        return UPLINKS.refused(type(self).__name__ if name in UPLINKS.builtin else name, why)
 
     def survivors(self, observation: Observation, selected: BoolArray) -> BoolArray:
         """The selection (..., B, U) without users that would not be served, whichever station goes first."""
@@ -129,7 +163,8 @@ class Uplink(ABC):
         users, stations = gains.shape
         rates = np.zeros(gains.shape)
         for user, station in np.ndindex(users, stations):
-            rates[user, station] = self.rates(gains, one_user(users, limits, user, station), limits)[user]
+            alone = one_user(users, limits, user, station)
+            rates[user, station] = self.rates_of(gains, alone, limits, floor=False)[user]
         return rates
 
 
@@ -145,6 +180,10 @@ def project_observed(observation: Observation, selected: BoolArray, *, grant: Gr
         first_station=observation.first_station,
         grant=grant,
     )
+
+
+def _described(values: object) -> str:
+    return f"{values.dtype} of shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
 
 
 def one_user(users: int, limits: NetworkLimits, user: int, station: int) -> Plan:

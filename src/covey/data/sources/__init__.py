@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from covey.data.sources.base import Loader, Source, data_root
+from covey.part_checks import why_not_callable
 from covey.parts import DATASETS
 
 
@@ -13,6 +14,8 @@ def source_of(name: str) -> Source:
         return part
     if not callable(part):
         raise DATASETS.refused(name, f"is {part!r}, which is neither a Source nor a loader")
+    if why := why_not_callable(part, 2):
+        raise DATASETS.refused(name, f"{why}; a loader is called with the data section and the seed")
     about = (part.__doc__ or "a custom loader").strip().splitlines()[0]
     return Source(name=name, about=about, how_to_get="made by its loader, nothing to fetch", load=part)
 

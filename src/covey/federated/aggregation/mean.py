@@ -22,6 +22,7 @@ class Mean(Aggregation):
     """Mean of the uploads weighted by their users' samples; under masks the opened sums give the same mean."""
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    weighted_mean: ClassVar[bool] = True
 
     def combine(self, accepted: Accepted) -> Array:
         """New models (K, D)."""

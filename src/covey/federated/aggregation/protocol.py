@@ -39,12 +39,21 @@ class Aggregation(ABC):
     """Base of all aggregations.
 
     needs: see `covey.parts.NEEDS`; anything but a weighted sum needs individual uploads, which masks hide.
+    weighted_mean: whether the `combine` of this very class is the mean weighted by samples. Masks carry out that mean
+    and nothing else, without calling `combine`; a subclass with a `combine` of its own has to declare it again.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
+    weighted_mean: ClassVar[bool] = False
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
+
+    @property
+    def works_under_masks(self) -> bool:
+        """Whether masked sums give what `combine` would."""
+        definer = next(kind for kind in type(self).__mro__ if "combine" in vars(kind))
+        return bool(vars(definer).get("weighted_mean", False))
 
     @abstractmethod
     def combine(self, accepted: Accepted) -> Weights:

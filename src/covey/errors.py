@@ -63,7 +63,8 @@ INTERRUPTED = 130
 EXIT_CODES: dict[int, str] = {
     0: "success",
     1: "an unexpected error; COVEY_DEBUG=1 shows the traceback",
-    2: "wrong usage, a scenario or override that is not allowed, or an extra that is not installed",
+    2: "wrong usage, a scenario or override that is not allowed or needs more memory than there is, or an extra that is"
+    " not installed",
     3: "a data set is missing, damaged or too small",
     4: "results cannot be written (read-only folder, full disk, folder already in use)",
     5: "the run cannot be resumed from this folder",

@@ -66,6 +66,30 @@ def test_a_mistyped_command_gets_one_suggestion(
     assert capsys.readouterr().err.count(f"Did you mean '{close}'?") == 1
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 7.45 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4000000000000 bytes."),
+    ],
+)
+def test_too_little_memory_is_said_in_one_sentence(
+    error: Exception, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(**_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("covey.cli.main.app", fails)
+    with pytest.raises(SystemExit) as stopped:
+        main(["run"])
+    assert stopped.value.code == 2
+    said = capsys.readouterr().err
+    assert "Error: the memory of this machine is not enough" in said
+    assert "the sizes in [model]" in said
+    assert "Unexpected" not in said
+    assert str(error) in said
+
+
 def test_every_public_name_is_there() -> None:
     assert all(getattr(covey, name) is not None for name in covey.__all__)
     assert {*covey.__all__, "radio", "theory"} <= {*dir(covey)}

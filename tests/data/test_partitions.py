@@ -177,6 +177,12 @@ def test_no_size_fits_when_users_outnumber_samples(dataset_of, scenario_of) -> N
         partition(dataset, scenario_of(users=40, tasks=2, **SMALL), seed=0)
 
 
+def test_advice_on_test_samples_is_quick_whatever_was_asked(dataset_of, scenario_of) -> None:
+    with pytest.raises(DataError, match=r"lower data\.test_samples to at most \d+") as caught:
+        partition(dataset_of(train=400, test=20), scenario_of(samples_min=20, samples_max=30, test_samples=10**9), 0)
+    assert advised(caught.value) < 200
+
+
 def test_too_few_test_samples_names_a_number_that_fits(dataset_of, scenario_of) -> None:
     dataset = dataset_of(train=400, test=20)
     settings = {"samples_min": 20, "samples_max": 30}

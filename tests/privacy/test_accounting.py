@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import dp_accounting
@@ -73,3 +74,11 @@ def test_rho_for_epsilon_is_the_largest_affordable(target: float, method) -> Non
     rho = rho_for_epsilon(target, 1e-5, method)
     assert epsilon(rho, 1e-5, method) <= target
     assert epsilon(rho * 1.001, 1e-5, method) > target
+
+
+@pytest.mark.parametrize("delta", [1e-300, 1e-5, 1 - 1e-16])
+@pytest.mark.parametrize("method", ["exact", "zcdp", "simple"])
+def test_epsilon_grows_from_the_smallest_cost_to_the_largest(method, delta) -> None:
+    values = [epsilon(10.0**power, delta, method) for power in range(-40, 60)]
+    assert all(math.isfinite(value) and value >= 0 for value in values)
+    assert all(later >= earlier * (1 - 1e-9) - 1e-10 for earlier, later in itertools.pairwise(values))

@@ -77,6 +77,10 @@ def test_downlink_slots(limit_s: float, bits: float, rate_bps: float, slots: int
     assert downlink_slots(limit_s, bits, rate_bps) == slots
 
 
+def test_slots_beyond_all_integers_are_as_many_as_any_network_could_use() -> None:
+    assert downlink_slots(1e9, 1e-12, 1e15) == 10**12
+
+
 def test_slots_agree_with_times() -> None:
     for slots in range(1, 60):
         rate_bps = slots * 20_800 / 0.01

@@ -16,8 +16,12 @@ from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
 from covey.cli.mistakes import SUGGEST, Mistake
-from covey.errors import EXIT_CODES, INTERRUPTED, CoveyError, PartWarning
+from covey.errors import EXIT_CODES, INTERRUPTED, CoveyError, PartWarning, ScenarioError
 
+_TOO_LARGE = (
+    "the memory of this machine is not enough for that; lower what is largest of network.users, data.samples_max,"
+    " data.test_samples, data.features, data.classes, the sizes in [model] and --workers"
+)
 _EPILOG = "Exit codes: " + "; ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + "."
 #: Commands in the order of the help: module, function or group of commands there, and what help says in one line.
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -152,9 +156,19 @@ def main(arguments: list[str] | None = None) -> None:
         if os.environ.get("COVEY_DEBUG"):
             raise
         what = f"{type(error).__name__}: {error}"
-        console.print(f"[bold red]Unexpected error:[/] {escape(what)}; set COVEY_DEBUG=1 to see where", highlight=False)
-        code = 1
+        if _out_of_memory(error):
+            console.print(f"[bold red]Error:[/] {escape(f'{_TOO_LARGE} ({what})')}", highlight=False)
+            code = ScenarioError.exit_code
+        else:
+            hint = "set COVEY_DEBUG=1 to see where"
+            console.print(f"[bold red]Unexpected error:[/] {escape(what)}; {hint}", highlight=False)
+            code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Whether numpy, numba or torch, which has no error of its own for it, could not allocate an array."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error))
 
 
 if __name__ == "__main__":

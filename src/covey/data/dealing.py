@@ -110,6 +110,11 @@ def _counts_that_fit(
     """Training and test samples of each user and class, (U, classes) both, that the data set can supply."""
     train_pool = np.bincount(dataset.y[~dataset.test], minlength=len(dataset.classes))
     test_pool = np.bincount(dataset.y[dataset.test], minlength=len(dataset.classes))
+    if dataset.draw is None and len(groups) > train_pool.sum():
+        raise DataError(
+            f"'{dataset.name}' has {train_pool.sum():,} training samples in all, fewer than the {len(groups):,} users;"
+            " take a larger data set, or lower network.users"
+        )
     test_sizes = np.full(len(groups), data.test_samples)
     for attempt in range(ATTEMPTS):
         shares = user_shares(mixes[groups], data.concentration, seed, attempt)
@@ -147,7 +152,7 @@ def _too_few_for_test(
 ) -> DataError:
     lack = need - have
     user, c = (int(i) for i in np.unravel_index(lack.argmax(), lack.shape))
-    most = data.test_samples - 1
+    most = min(data.test_samples - 1, int(have.sum()))
     while most and (counts(shares, np.full(len(groups), most)) > have).any():
         most -= 1
     advice = f"lower data.test_samples to at most {most}" if most else "use another data.partition or data.mixes"

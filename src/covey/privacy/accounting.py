@@ -17,6 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 Adjacency = Literal["replace_one", "add_remove"]
 Method = Literal["exact", "zcdp", "simple"]
 
+#: The largest total rho for which formulas differ in more than their last digits.
+MOST_RHO = 1e12
 #: Description of each conversion, for tables and reports.
 METHODS: dict[Method, str] = {
     "exact": "exact for Gaussian releases (Balle and Wang 2018)",
@@ -57,13 +59,15 @@ def epsilon(rho: float, delta: float, method: Method = "exact") -> float:
         return 0.0
     if math.isinf(rho):
         return math.inf
-    if method == "simple":
+    # Beyond MOST_RHO the other formulas leave the range of floating point; the simple one stays above both.
+    if method == "simple" or rho > MOST_RHO:
         return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
     if method == "zcdp":
         return _epsilon_zcdp(rho, delta)
     from dp_accounting.gaussian_mechanism import get_epsilon_gaussian
 
-    return float(get_epsilon_gaussian(1.0 / math.sqrt(2.0 * rho), delta))
+    with np.errstate(divide="ignore"):  # its search tries an epsilon at which delta is 0, whose logarithm is -inf
+        return float(get_epsilon_gaussian(1.0 / math.sqrt(2.0 * rho), delta))
 
 
 def _epsilon_zcdp(rho: float, delta: float) -> float:
@@ -74,10 +78,10 @@ def _epsilon_zcdp(rho: float, delta: float) -> float:
         alpha = 1.0 + math.exp(log_excess)
         return rho * alpha + math.log1p(-1.0 / alpha) - math.log(delta * alpha) / (alpha - 1.0)
 
-    # Beyond this the best alpha is so close to 1 that 1 - 1/alpha is 0 in floating point.
-    if rho > 1e12:
-        return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
     centre = 0.5 * math.log(math.log(1.0 / delta) / rho)
+    # Below this the best alpha is so close to 1 that 1 - 1/alpha may be 0 in floating point.
+    if centre < -28.0:
+        return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
     found = minimize_scalar(bound, bounds=(centre - 8.0, centre + 8.0), method="bounded", options={"xatol": 1e-10})
     return max(0.0, float(found.fun))
 

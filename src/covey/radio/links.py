@@ -10,6 +10,8 @@ import numpy as np
 from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.scenario.schema import Compute
 
+#: More broadcasts than any network has pairs of a station and a task; the next integer types end at 10^18.
+_MOST_SLOTS = 10**12
 #: Relative tolerance of the downlink limit, so that rounding never loses a slot.
 _SLOT_TOLERANCE = 1e-9
 
@@ -51,7 +53,7 @@ def broadcast_times(active: BoolArray, model_bits: float, rate_bps: float) -> Fl
 
 def downlink_slots(limit_s: float, model_bits: float, rate_bps: float) -> int:
     """Number of (station, task) broadcasts that fit into `limit_s` seconds together, (11c)."""
-    return math.floor(limit_s * rate_bps / model_bits * (1.0 + _SLOT_TOLERANCE))
+    return math.floor(min(limit_s * rate_bps / model_bits * (1.0 + _SLOT_TOLERANCE), _MOST_SLOTS))
 
 
 def uplink_times(rates_bps: FloatArray, bits: float | FloatArray) -> FloatArray:

@@ -24,6 +24,15 @@ PRESETS: dict[str, Path] = {path.stem: path for path in sorted((Path(__file__).p
 DEFAULT = "default"
 #: Where the scenarios of this process were loaded from, by their identity.
 _SOURCES: dict[int, str] = {}
+#: Characters of a refused value that an error message repeats.
+LONGEST = 60
+#: What a value should have been, for types that are called otherwise in TOML than in Python.
+_KINDS = {
+    "tuple_type": "a list",
+    "dict_type": "a table",
+    "string_type": "a text",
+    "int_parsing_size": "a smaller number",
+}
 
 
 def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario:
@@ -65,7 +74,7 @@ def scenario_from_dict(table: dict[str, Any], where: str = "the scenario") -> Sc
     try:
         return Scenario.model_validate(table)
     except ValidationError as error:
-        problems = error.errors()
+        problems = _problems(error)
         more = f" (and {others} more problem{'s' if others > 1 else ''})" if (others := len(problems) - 1) else ""
         raise ScenarioError(f"{where}: {_sentence(problems[0])}{more}") from None
 
@@ -75,7 +84,7 @@ def scenario_problems(table: dict[str, Any]) -> list[tuple[str, str]]:
     try:
         Scenario.model_validate(table)
     except ValidationError as error:
-        return [(".".join(str(part) for part in problem["loc"]), _sentence(problem)) for problem in error.errors()]
+        return [(".".join(_location(problem)), _sentence(problem)) for problem in _problems(error)]
     return []
 
 
@@ -101,10 +110,10 @@ def _read_toml(path: Path, source: str) -> dict[str, Any]:
         )
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"'{source}' is not valid TOML: {error}; compare it with a preset") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"'{source}' cannot be read as text: {error}") from None
+    except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and endless brackets
+        raise ScenarioError(f"'{source}' is not valid TOML: {error}; compare it with a preset") from None
 
 
 def _apply(table: dict[str, Any], override: str) -> None:
@@ -114,7 +123,7 @@ def _apply(table: dict[str, Any], override: str) -> None:
         raise ScenarioError(f"'--set {override}' is not of the form key=value, for example --set network.users=20")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text.strip()  # a bare word such as data.name=cifar10
     for part in parts[:-1]:
         table = table.setdefault(part, {})
@@ -126,8 +135,25 @@ def _apply(table: dict[str, Any], override: str) -> None:
         table[parts[-1]] = value
 
 
+def _problems(error: ValidationError) -> list[Mapping[str, Any]]:
+    """The problems, of a key that takes a number or a list those of what was meant only."""
+    problems: list[Mapping[str, Any]] = list(error.errors())
+    either = [p for p in problems if len(_location(p)) < len(p["loc"])]
+    for problem in either:
+        meant_list = isinstance(problem["input"], (list, tuple))
+        if problem["type"] == "tuple_type" or (problem["type"] == "float_type" and meant_list):
+            problems.remove(problem)
+    return problems
+
+
+def _location(problem: Mapping[str, Any]) -> list[str]:
+    """Where a problem is, without the names that pydantic gives to alternatives of one key."""
+    parts = [str(part) for part in problem["loc"]]
+    return [part for part in parts if not part.startswith(("constrained-", "tuple["))]
+
+
 def _sentence(problem: Mapping[str, Any]) -> str:
-    location = [str(part) for part in problem["loc"]]
+    location = _location(problem)
     name = ".".join(location)
     if problem["type"] == "extra_forbidden":
         known = _keys_at(location[:-1])
@@ -137,12 +163,34 @@ def _sentence(problem: Mapping[str, Any]) -> str:
     if problem["type"] == "value_error":
         message = problem["msg"].removeprefix("Value error, ")
         return f"in [{name}], {message}" if name and not message.startswith("the noise") else message
-    return f"'{name}' is {problem['input']!r}, but {_lower_first(problem['msg'])}"
+    given = repr(problem["input"])
+    shown = given if len(given) <= LONGEST else f"{given[:LONGEST]}..."
+    if problem["type"] == "model_type":
+        key = f"{name}.{_keys_at(location)[0]}"
+        return f"'{name}' is {shown}, but it is a section, whose keys are set one by one, for example {key}=..."
+    if problem["type"] == "missing":
+        return f"'{'.'.join(location[:-1])}' is {shown}, but entry {location[-1]} is missing; give it too"
+    return f"'{name}' is {shown}, but {_expected(problem)}"
 
 
-def _lower_first(text: str) -> str:
-    text = text.replace("Input should", "it should")
-    return text[:1].lower() + text[1:]
+def _expected(problem: Mapping[str, Any]) -> str:
+    """What should have been given, in the words of TOML."""
+    kind, bounds = problem["type"], problem.get("ctx", {})
+    if kind == "greater_than_equal":
+        least = f"{bounds['ge']:g}"
+        above = 0 < bounds["ge"] < 1 and float(problem["input"]) <= 0
+        return (
+            f"it should be {f'greater than 0, and at least {least}' if above else f'greater than or equal to {least}'}"
+        )
+    if kind == "less_than_equal":
+        most = bounds["le"]
+        return f"it should be less than or equal to {f'{most:g}' if isinstance(most, float) else most}"
+    if kind == "too_long":
+        return f"it should be a list of at most {bounds['max_length']}"
+    if kind in _KINDS:
+        return f"it should be {_KINDS[kind]}"
+    text = problem["msg"].replace("Input should", "it should")
+    return f"{text[:1].lower()}{text[1:]}"
 
 
 def _keys_at(location: Sequence[str]) -> list[str]:

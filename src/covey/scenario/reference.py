@@ -45,7 +45,9 @@ def fields_table(fields: Sequence[tuple[str, Any]]) -> list[str]:
     rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     for name, field in fields:
         default = "none" if field.default is None else json.dumps(field.default)
-        rows.append(f"| `{name}` | {_type_name(field.annotation)} | `{default}` | {field.description} |")
+        rows.append(
+            f"| `{name}` | {_type_name(field.annotation)}{_range(field.metadata)} | `{default}` | {field.description} |"
+        )
     return rows
 
 
@@ -54,7 +56,7 @@ def _type_name(annotation: Any) -> str:
     if origin is typing.Literal:
         return "one of " + ", ".join(f"`{a}`" for a in arguments)
     if origin is typing.Annotated:
-        return _type_name(arguments[0])
+        return _type_name(arguments[0]) + _range(arguments[1:])
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_type_name(a) for a in arguments if a is not type(None))
     if origin is tuple:
@@ -64,6 +66,17 @@ def _type_name(annotation: Any) -> str:
     return {"str": "text", "float": "number", "int": "integer", "bool": "true or false"}.get(
         getattr(annotation, "__name__", ""), str(annotation)
     )
+
+
+def _range(metadata: Sequence[Any]) -> str:
+    """The values that a number can take, as text behind its type; empty where it has no bounds."""
+    found = {}
+    for item in (inner for outer in metadata for inner in getattr(outer, "metadata", [outer])):
+        for name, word in (("ge", ""), ("gt", "above "), ("le", "to "), ("lt", "to below ")):
+            if getattr(item, name, None) is not None:
+                value = getattr(item, name)
+                found[name[0]] = word + (f"{value:,}" if isinstance(value, int) else f"{value:g}")
+    return f" ({found['g']} {found['l']})" if found else ""
 
 
 if __name__ == "__main__":

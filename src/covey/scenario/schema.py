@@ -30,11 +30,30 @@ from covey.parts import (
 )
 from covey.scenario.part_names import PartName
 
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Count = Annotated[int, Field(ge=1)]
-Point = tuple[Finite, Finite]
+# Every number has a lowest and a highest value. They are far from anything that makes sense, and close enough that
+# no formula of a round overflows, divides by zero or allocates for hours.
+Positive = Annotated[float, Field(ge=1e-12, le=1e12, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False)]
+Metres = Annotated[float, Field(ge=1e-3, le=1e9, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(ge=1e-9, le=1e9, allow_inf_nan=False)]
+Decibels = Annotated[float, Field(ge=-300, le=300, allow_inf_nan=False)]
+Degrees = Annotated[float, Field(ge=-1e6, le=1e6, allow_inf_nan=False)]
+Hertz = Annotated[float, Field(ge=1, le=1e15, allow_inf_nan=False)]
+BitsPerSecond = Annotated[float, Field(ge=1e-3, le=1e15, allow_inf_nan=False)]
+ENTRIES = 10**6
+#: Numbers of samples and rounds.
+Count = Annotated[int, Field(ge=1, le=10**9)]
+#: Numbers of what has a place in an array: users, stations, tasks, groups, classes, neurons.
+Entries = Annotated[int, Field(ge=1, le=ENTRIES)]
+Batch = Annotated[int, Field(ge=0, le=10**9)]
+Coordinate = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
+Point = tuple[Coordinate, Coordinate]
+#: Largest number of pairs of a user or a task and a station: one number for each is 8 GB.
+PAIRS = 10**9
+#: Most memory for matching the users of a station to blocks, which takes 16 + B bytes for each two blocks.
+MATCHING_BYTES = 16 * 10**9
+#: Rate floors per bandwidth, in bit/s/Hz, that are possible or at least mean something.
+SPECTRAL_EFFICIENCIES = (1e-12, 100.0)
 #: Keys of the data section that have one entry for each group.
 BY_GROUP = ("mixes", "rotations", "group_sizes")
 
@@ -58,20 +77,22 @@ class Section(BaseModel):
 class Network(Section):
     """Stations, users, tasks and blocks, and where they are."""
 
-    stations: Count = Field(4, description="Number of base stations, B.")
-    users: Count = Field(12, description="Number of users (devices), U.")
-    tasks: Count = Field(4, description="Number of tasks (models), K; `data.groups` is the number of user groups.")
-    blocks: Count = Field(4, description="Uplink resource blocks, R; every station reuses all of them.")
-    area_m: tuple[Positive, Positive] = Field((500.0, 500.0), description="Width and height of the area in metres.")
-    min_distance_m: Positive = Field(10.0, description="Smallest user-station distance used by the path loss, metres.")
-    tasks_per_station: Count = Field(
+    stations: Entries = Field(4, description="Number of base stations, B.")
+    users: Entries = Field(12, description="Number of users (devices), U.")
+    tasks: Entries = Field(4, description="Number of tasks (models), K; `data.groups` is the number of user groups.")
+    blocks: Annotated[int, Field(ge=1, le=10**5)] = Field(
+        4, description="Uplink resource blocks, R; every station reuses all of them."
+    )
+    area_m: tuple[Metres, Metres] = Field((500.0, 500.0), description="Width and height of the area in metres.")
+    min_distance_m: Metres = Field(10.0, description="Smallest user-station distance used by the path loss, metres.")
+    tasks_per_station: Entries = Field(
         3,
         description=(
             "Tasks each station can run: station b gets b, b+1, ... modulo K, or, where that would leave tasks out,"
             " begins at b x K / B. Ignored when task_sets is given."
         ),
     )
-    task_sets: tuple[tuple[int, ...], ...] | None = Field(
+    task_sets: tuple[tuple[Annotated[int, Field(ge=0, lt=ENTRIES)], ...], ...] | None = Field(
         None, description="Tasks of each station, one list per station, e.g. [[0,1],[1,2]]; replaces tasks_per_station."
     )
     station_positions_m: tuple[Point, ...] | None = Field(
@@ -86,11 +107,28 @@ class Network(Section):
         """Tasks of each station, as B tuples of task numbers."""
         if self.task_sets is not None:
             return self.task_sets
-        width = min(self.tasks_per_station, self.tasks)
+        starts = (self._first_task(b) for b in range(self.stations))
+        return tuple(tuple(sorted((start + j) % self.tasks for j in range(self._width))) for start in starts)
+
+    @property
+    def _width(self) -> int:
+        """Number of tasks of every station without task_sets."""
+        return min(self.tasks_per_station, self.tasks)
+
+    def _first_task(self, station: int) -> int:
+        """Where the tasks of a station begin without task_sets, before they wrap around."""
         # Neighbours share tasks; stations that begin side by side reach the last task only if there are enough of them.
-        reached = self.stations + width - 1 >= self.tasks
-        first = [b if reached else b * self.tasks // self.stations for b in range(self.stations)]
-        return tuple(tuple(sorted((start + j) % self.tasks for j in range(width))) for start in first)
+        reached = self.stations + self._width - 1 >= self.tasks
+        return station if reached else station * self.tasks // self.stations
+
+    def _missing_task(self) -> int | None:
+        """The first task that no station can run, if there is one."""
+        if self.task_sets is not None:
+            return min(set(range(self.tasks)) - {k for tasks in self.task_sets for k in tasks}, default=None)
+        if self.stations * self._width >= self.tasks:
+            return None
+        ends = ((self._first_task(b) + self._width, self._first_task(b + 1)) for b in range(self.stations))
+        return next(end for end, following in ends if end < following)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -99,12 +137,25 @@ class Network(Section):
                 f"there are more tasks ({self.tasks}) than users ({self.users}), but every task starts with at least"
                 " one user; lower network.tasks or raise network.users"
             )
-        sets = self.station_tasks
-        if len(sets) != self.stations:
+        for count, many in ((self.users, "users"), (self.tasks, "tasks")):
+            if count * self.stations > PAIRS:
+                raise ValueError(
+                    f"{count} {many} and {self.stations} stations are {count * self.stations} pairs, more than the"
+                    f" {PAIRS} that fit into memory; lower network.{many} or network.stations"
+                )
+        if self.blocks**2 * (self.stations + 16) > MATCHING_BYTES:
+            raise ValueError(
+                f"matching users to {self.blocks} blocks of {self.stations} stations would take more than"
+                f" {MATCHING_BYTES // 10**9} GB of memory; lower network.blocks to at most"
+                f" {math.isqrt(MATCHING_BYTES // (self.stations + 16))}"
+            )
+        # Checked without the default sets, which would be a list for each station.
+        sets = self.task_sets
+        if sets is not None and len(sets) != self.stations:
             raise ValueError(
                 f"task_sets has {len(sets)} lists for {self.stations} stations; give one list of tasks per station"
             )
-        for b, tasks in enumerate(sets):
+        for b, tasks in enumerate(sets or ()):
             wrong = [k for k in tasks if not 0 <= k < self.tasks]
             if wrong:
                 raise ValueError(
@@ -112,10 +163,10 @@ class Network(Section):
                 )
             if len(set(tasks)) != len(tasks):
                 raise ValueError(f"task_sets of station {b} names a task twice; list each task once")
-        missing = sorted(set(range(self.tasks)) - {k for tasks in sets for k in tasks})
-        if missing:
+        missing = self._missing_task()
+        if missing is not None:
             raise ValueError(
-                f"no station can run task {missing[0]}; every task must be in at least one station's set:"
+                f"no station can run task {missing}; every task must be in at least one station's set:"
                 " raise network.tasks_per_station or add it to network.task_sets"
             )
         for name, points, count in (
@@ -144,11 +195,11 @@ class Radio(Section):
     path_loss: Annotated[str, PartName(PATH_LOSSES)] = Field(
         "3gpp_macro", description=f"Path loss of the channel `path_loss`: {_one_of(PATH_LOSSES)}."
     )
-    carrier_hz: Positive = Field(2.0e9, description="Carrier frequency in Hz; used by `3gpp_umi`.")
+    carrier_hz: Hertz = Field(2.0e9, description="Carrier frequency in Hz; used by `3gpp_umi`.")
     fading: Literal["none", "rayleigh"] = Field(
         "none", description="Block fading of each user-station link, redrawn every round."
     )
-    shadowing_db: NonNegative = Field(
+    shadowing_db: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = Field(
         0.0, description="Standard deviation of log-normal shadowing in dB, drawn once per run; 0 is off."
     )
     uplink: Annotated[str, PartName(UPLINKS)] = Field(
@@ -158,15 +209,15 @@ class Radio(Section):
             " as `module:attribute`."
         ),
     )
-    user_power_dbm: Finite = Field(30.0, description="Transmit power of a user in dBm, P_i.")
-    station_power_dbm: Finite = Field(38.0, description="Transmit power of a station in dBm, P_S; energy only.")
-    block_bandwidth_hz: Positive = Field(1.0e6, description="Bandwidth of one resource block in Hz, B^U.")
-    noise_dbm_per_block: Finite = Field(-90.0, description="Receiver noise in one resource block, dBm.")
-    min_rate_bps: Positive = Field(1.0e6, description="Uplink rate floor in bit/s, gamma_T of (11d).")
-    downlink_limit_s: Positive = Field(
+    user_power_dbm: Decibels = Field(30.0, description="Transmit power of a user in dBm, P_i.")
+    station_power_dbm: Decibels = Field(38.0, description="Transmit power of a station in dBm, P_S; energy only.")
+    block_bandwidth_hz: Hertz = Field(1.0e6, description="Bandwidth of one resource block in Hz, B^U.")
+    noise_dbm_per_block: Decibels = Field(-90.0, description="Receiver noise in one resource block, dBm.")
+    min_rate_bps: BitsPerSecond = Field(1.0e6, description="Uplink rate floor in bit/s, gamma_T of (11d).")
+    downlink_limit_s: Seconds = Field(
         0.01, description="Limit on the sum of broadcast times in seconds, gamma_D of (11c)."
     )
-    downlink_rate_bps: Positive = Field(1.1e10, description="Broadcast rate of every station in bit/s, c^D.")
+    downlink_rate_bps: BitsPerSecond = Field(1.1e10, description="Broadcast rate of every station in bit/s, c^D.")
     bits_per_weight: Positive = Field(32.0, description="Bits sent per model weight.")
     model_bits: Positive | None = Field(
         None, description="Bits of one model; weights x bits_per_weight when not given."
@@ -174,6 +225,17 @@ class Radio(Section):
     loss_probability: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.0, description="Probability that an upload is lost in transit; its release stays charged."
     )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        # The SINR of a rate is 2^(rate / bandwidth) - 1, which overflows above, and is 0 in floating point below.
+        least, most = (efficiency * self.block_bandwidth_hz for efficiency in SPECTRAL_EFFICIENCIES)
+        if not least <= self.min_rate_bps <= most:
+            raise ValueError(
+                f"min_rate_bps is {self.min_rate_bps:g}, but a block of {self.block_bandwidth_hz:g} Hz allows"
+                f" {least:g} to {most:g}; change radio.min_rate_bps or radio.block_bandwidth_hz"
+            )
+        return self
 
 
 class Mobility(Section):
@@ -183,7 +245,7 @@ class Mobility(Section):
         "random_walk", description=f"How users move: {_one_of(MOBILITIES)}."
     )
     speed_m_s: NonNegative = Field(1.4, description="Speed in metres per second.")
-    round_s: Positive = Field(10.0, description="Time between two rounds in seconds, during which users move.")
+    round_s: Seconds = Field(10.0, description="Time between two rounds in seconds, during which users move.")
 
 
 class Data(Section):
@@ -196,7 +258,7 @@ class Data(Section):
     partition: Annotated[str, PartName(PARTITIONS)] = Field(
         "label_mix", description=f"How the data are split over users, and how the groups differ: {_one_of(PARTITIONS)}."
     )
-    groups: Count | None = Field(
+    groups: Entries | None = Field(
         None,
         description=(
             "Number of true groups of users, G, whose data differ. When not given: as many as mixes, rotations or"
@@ -204,11 +266,11 @@ class Data(Section):
             " left over."
         ),
     )
-    group_sizes: tuple[Count, ...] | None = Field(
+    group_sizes: tuple[Entries, ...] | None = Field(
         None,
         description="Users of each group, one number per group, e.g. [7, 3, 1, 1]; as equal as possible if not given.",
     )
-    rotations: tuple[Finite, ...] | None = Field(
+    rotations: tuple[Degrees, ...] | None = Field(
         None,
         description=(
             "Degrees, counter-clockwise, by which the images of each group are turned in `rotation` and `writer`, one"
@@ -235,8 +297,8 @@ class Data(Section):
         description="How users' data change between rounds: `constant` (not at all), or your own as module:attribute.",
     )
     noise: NonNegative = Field(1.0, description="Standard deviation of the features of `synthetic`.")
-    features: Count = Field(20, description="Number of features of `synthetic`.")
-    classes: Count = Field(10, description="Number of classes of `synthetic`.")
+    features: Entries = Field(20, description="Number of features of `synthetic`.")
+    classes: Entries = Field(10, description="Number of classes of `synthetic`.")
 
     @field_validator("mixes", mode="before")
     @classmethod
@@ -262,8 +324,10 @@ class Data(Section):
             if not mix:
                 raise ValueError(f"mixes of group {group} is empty; give at least one class and its weight")
             for key in mix:
-                if not key.isdigit():
-                    raise ValueError(f"mixes of group {group} has the class '{key}'; classes are numbers from 0")
+                if not (key.isascii() and key.isdigit() and len(key) <= 9):
+                    raise ValueError(
+                        f"mixes of group {group} has the class '{key}'; classes are numbers from 0 to 999999999"
+                    )
         if self.name == "folder" and self.path is None:
             raise ValueError("data 'folder' needs a path; set data.path to a folder with x.npy and y.npy")
         return self
@@ -272,6 +336,10 @@ class Data(Section):
         """Whether all lists by group are of the same groups."""
         given = {key: len(getattr(self, key)) for key in BY_GROUP if getattr(self, key) is not None}
         for key, entries in given.items():
+            if entries == 0:
+                raise ValueError(
+                    f"{key} is an empty list; give one entry for each group, or put it back with data.{key}=default"
+                )
             if self.groups is not None and entries != self.groups:
                 raise ValueError(
                     f"{key} has {entries} entries, but there are {self.groups} groups; give one for each group, or put"
@@ -289,8 +357,8 @@ class Model(Section):
     """The model every task trains."""
 
     name: Annotated[str, PartName(MODELS)] = Field("softmax", description=f"The model: {_one_of(MODELS)}.")
-    hidden: tuple[Count, ...] = Field((32,), description="Widths of the hidden layers of `mlp`.")
-    channels: tuple[Count, Count] = Field((32, 64), description="Channels of the two convolutions of `cnn`.")
+    hidden: tuple[Entries, ...] = Field((32,), description="Widths of the hidden layers of `mlp`.")
+    channels: tuple[Entries, Entries] = Field((32, 64), description="Channels of the two convolutions of `cnn`.")
 
 
 class Clustering(Section):
@@ -311,7 +379,7 @@ class Clustering(Section):
     similarity_weight: Annotated[float, Field(ge=0, le=1)] = Field(
         0.2, description="Weight of the similarity against the loss, lambda of (4)."
     )
-    batch: Annotated[int, Field(ge=0)] = Field(
+    batch: Batch = Field(
         64,
         description=(
             "Samples a user draws to identify its task; 0 takes all of them. Private identities always take all,"
@@ -335,7 +403,7 @@ class Clustering(Section):
             " `kmeans`, none is offered."
         ),
     )
-    max_tasks: Count | None = Field(
+    max_tasks: Entries | None = Field(
         None,
         description=(
             "Models may grow to this number: where uploads show that two groups share a model, one of them gets a new"
@@ -343,7 +411,7 @@ class Clustering(Section):
             " takes `rescue` or the start `release`, and a rule that they apply to; `bipartition` grows by itself."
         ),
     )
-    first_tasks: Count | None = Field(
+    first_tasks: Entries | None = Field(
         None, description="Models in use at first; others are added where uploads show the need. All if not given."
     )
     announce_every: Count = Field(1, description="Rounds between announcements; users keep their task in between.")
@@ -364,7 +432,7 @@ class Training(Section):
     clip: Positive = Field(
         3.0, description="Per-sample clipping norm C of a user of mean size; user i clips at C x mean(X) / X_i."
     )
-    batch: Annotated[int, Field(ge=0)] = Field(0, description="Samples per local step; 0 takes all of them.")
+    batch: Batch = Field(0, description="Samples per local step; 0 takes all of them.")
     local: Annotated[str, PartName(LOCAL_TRAININGS)] = Field(
         "step",
         description="Local training of a user in a round: `step` (one noised step), or your own as module:attribute.",
@@ -387,7 +455,7 @@ class Privacy(Section):
     )
     v_max: Positive = Field(12.0, description="Cap on the data-weighted mean noise variance of a task, V_max of (11e).")
     n_min: NonNegative = Field(100.0, description="Floor on X_i x noise std of every user, N_min of (11f).")
-    delta: Annotated[float, Field(gt=0, lt=1)] = Field(1e-5, description="Delta at which epsilon is reported.")
+    delta: Annotated[float, Field(ge=1e-300, lt=1)] = Field(1e-5, description="Delta at which epsilon is reported.")
     adjacency: Literal["replace_one", "add_remove"] = Field(
         "replace_one", description="Neighbouring data sets: one sample replaced, or one added or removed."
     )
@@ -434,7 +502,7 @@ class Security(Section):
     threshold: Annotated[float, Field(gt=0.5, le=1)] = Field(
         2 / 3, description="Share of a round's users that must not drop out, or the sums cannot be opened."
     )
-    minimum: Annotated[int, Field(ge=2)] = Field(
+    minimum: Annotated[int, Field(ge=2, le=10**9)] = Field(
         2, description="Fewest uploads for which a task's sum is opened; a smaller sum stays closed for the round."
     )
 
@@ -452,8 +520,8 @@ class Compute(Section):
     cycles_per_weight: Positive = Field(
         6.0, description="Processor cycles per model weight, sample and forward-plus-backward pass."
     )
-    frequency_hz: Positive = Field(1.0e9, description="Processor frequency of a user's device in Hz.")
-    capacitance: Positive = Field(
+    frequency_hz: Hertz = Field(1.0e9, description="Processor frequency of a user's device in Hz.")
+    capacitance: Annotated[float, Field(ge=1e-60, le=1, allow_inf_nan=False)] = Field(
         1.0e-28, description="Effective switched capacitance: energy per cycle is this x f^2."
     )
     gradients: Annotated[str, PartName(GRADIENT_STRATEGIES)] = Field(
@@ -501,6 +569,8 @@ class Scenario(Section):
         most, tasks = clustering.get("max_tasks"), network.get("tasks", Network().tasks)
         if not isinstance(most, int) or not isinstance(tasks, int) or most <= tasks:
             return value
+        if tasks < 1 or most > ENTRIES:
+            return value  # refused by the fields themselves
         network, clustering = network | {"tasks": most}, {"first_tasks": tasks} | clustering
         sets = network.get("task_sets")
         if isinstance(sets, (list, tuple)) and all(isinstance(one, (list, tuple)) for one in sets):

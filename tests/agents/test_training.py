@@ -81,6 +81,11 @@ def test_another_training_is_not_continued(quick: Scenario, tmp_path: Path) -> N
         restore_training(trainer(quick, hidden=8), tmp_path)
     with pytest.raises(ResumeError, match="nothing to resume"):
         restore_training(trainer(quick), tmp_path / "nowhere")
+    content = bytearray((tmp_path / "training.safetensors").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "training.safetensors").write_bytes(content)
+    with pytest.raises(ResumeError, match="its checksum does not match"):
+        restore_training(trainer(quick), tmp_path)
     (tmp_path / "training.safetensors").write_bytes(b"half")
     with pytest.raises(ResumeError, match="damaged"):
         restore_training(trainer(quick), tmp_path)

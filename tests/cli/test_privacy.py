@@ -214,6 +214,7 @@ def change_header(source: Path, target: Path, change: Callable[[dict[str, Any]],
     with safe_open(source / CHECKPOINT, framework="numpy") as file:
         header = json.loads(file.metadata()["covey"])
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    del header["checksum"]
     change(header)
     save_file(arrays, target / CHECKPOINT, metadata={"covey": json.dumps(header)})
 

@@ -148,8 +148,11 @@ def test_which_constraint_binds(client: Client) -> None:
         ({"overrides": ["model.name=mlp", "model.hidden=[100000]"]}, "radio.model_bits"),
         ({"overrides": ["model.name=unheard"]}, "model.name"),
         ({"overrides": ["radio.path_loss=unheard"]}, "radio.path_loss"),
-        ({"overrides": ["radio.user_power_dbm=1e9"]}, "cannot be computed"),
-        ({"overrides": ["radio.downlink_limit_s=1e300", "radio.downlink_rate_bps=1e300"]}, "cannot be computed"),
+        ({"overrides": ["radio.user_power_dbm=1e9"]}, "less than or equal to 300"),
+        (
+            {"overrides": ["radio.downlink_limit_s=1e300", "radio.downlink_rate_bps=1e300"]},
+            "less than or equal to 1e+09",
+        ),
         ({"overrides": ["data.name=folder", "data.path=nowhere"]}, "there is no"),
         ({"users_m": [[1, 1]] * 61}, "at most 60"),
         ({"users_m": [["a", 1]]}, "number"),
@@ -163,6 +166,14 @@ def test_wrong_questions_are_one_sentence(client: Client, question: dict[str, An
     sentence = error_of(client, **question)
     assert words in sentence
     assert "\n" not in sentence
+
+
+def test_numbers_that_overflow_are_one_sentence(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def overflows(*_: object) -> None:
+        raise FloatingPointError("overflow encountered")
+
+    monkeypatch.setattr("covey.dashboard.playground._play", overflows)
+    assert "cannot be computed with (overflow encountered)" in error_of(client)
 
 
 def test_the_exact_policy_is_for_small_networks(client: Client) -> None:

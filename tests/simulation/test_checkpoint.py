@@ -1,17 +1,25 @@
 from __future__ import annotations
 
+import contextlib
 import csv
 import errno
 import io
 import json
 import os
+import re
+import shutil
 import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
+from safetensors.numpy import save
 
 from covey import files as files_
 from covey.errors import OutputError, PartWarning, PolicyError, ResumeError
+from covey.privacy import JOURNAL, Journal
 from covey.scenario import load_scenario
 from covey.simulation import Simulation, checkpoint, simulate
 from covey.simulation.record import USER_FIELDS
@@ -140,6 +148,103 @@ def test_damaged_and_missing_checkpoints_are_refused(tmp_path) -> None:
     (tmp_path / checkpoint.CHECKPOINT).write_bytes(b"\x08\x00\x00\x00\x00\x00\x00\x00{}")
     with pytest.raises(ResumeError, match="damaged"):
         checkpoint.read_checkpoint_header(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run of two rounds, with its journal."""
+    folder = tmp_path_factory.mktemp("saved")
+    with Simulation("quick", "greedy", seed=0, journal=Journal(folder / JOURNAL)) as simulation:
+        simulation.play()
+        simulation.play()
+        checkpoint.save_checkpoint(simulation, folder)
+    return folder
+
+
+def restored(folder: Path) -> Simulation:
+    with Simulation("quick", "greedy", seed=0, journal=Journal(folder / JOURNAL)) as simulation:
+        checkpoint.restore_checkpoint(simulation, folder)
+        return simulation
+
+
+def flipped(content: bytes, places: Iterable[int]) -> Iterator[bytes]:
+    for place in places:
+        yield content[:place] + bytes([content[place] ^ 1 << place % 8]) + content[place + 1 :]
+
+
+def test_every_flipped_bit_of_a_checkpoint_is_noticed(saved: Path, tmp_path: Path) -> None:
+    content = (saved / checkpoint.CHECKPOINT).read_bytes()
+    header = 8 + int.from_bytes(content[:8], "little")
+    for damaged in flipped(content, [*range(0, header, 11), *range(header, len(content), 997)]):
+        (tmp_path / checkpoint.CHECKPOINT).write_bytes(damaged)
+        with pytest.raises(ResumeError, match="is damaged and cannot be resumed"):
+            checkpoint.read_checkpoint_header(tmp_path, checked=True)
+
+
+def without_checksum(folder: Path) -> None:
+    """Put the checkpoint back to how earlier versions wrote it."""
+    path = folder / checkpoint.CHECKPOINT
+    with safe_open(path, framework="numpy") as file:
+        arrays, header = {n: file.get_tensor(n) for n in file.keys()}, json.loads(file.metadata()["covey"])  # noqa: SIM118
+    del header["checksum"]
+    path.write_bytes(save(arrays, metadata={"covey": json.dumps(header)}))
+
+
+def test_a_checkpoint_without_a_checksum_is_read_and_its_damage_is_one_sentence(saved: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(saved, tmp_path / "old")
+    without_checksum(folder)
+    with Simulation("quick", "greedy", seed=0, journal=Journal(folder / JOURNAL)) as simulation:
+        checkpoint.restore_checkpoint(simulation, folder)
+        assert len(simulation.history.records) == 2
+        path = folder / checkpoint.CHECKPOINT
+        content = path.read_bytes()
+        header = content.index(b'"}', content.index(b"task_users"))
+        refused = 0
+        for damaged in flipped(content, range(8, header, 41)):
+            path.write_bytes(damaged)
+            with contextlib.suppress(ResumeError):
+                checkpoint.restore_checkpoint(simulation, folder)
+                continue
+            refused += 1
+        assert refused > 50
+
+
+@pytest.mark.parametrize("noise", ["replay", "secure"])
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda path: path.unlink(), "has lost its ledger.jsonl"),
+        (lambda path: path.write_bytes(b""), "lacks charges of user"),
+        (lambda path: path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:])), "lacks charges"),
+        (lambda path: path.write_bytes(path.read_bytes() + b"garbage\n"), "line 3 of"),
+        (lambda path: path.write_bytes(path.read_bytes() + b"[" * 100_000 + b"\n"), "line 3 of"),
+        (lambda path: path.write_bytes(re.sub(rb'(?<="rho": \[)\d\.', b"0.00", path.read_bytes())), "rho for gradient"),
+        (lambda path: Journal(path).record(0, "gradient", np.array([99]), np.array([1.0])), "names user 99"),
+    ],
+)
+def test_a_journal_that_holds_less_than_the_checkpoint_is_refused(
+    change: Callable[[Path], object], words: str, noise: str, tmp_path: Path
+) -> None:
+    scenario = load_scenario("quick", [f"privacy.noise={noise}"])
+    path = tmp_path / JOURNAL
+    with Simulation(scenario, journal=Journal(path)) as simulation:
+        simulation.play()
+        simulation.play()
+        checkpoint.save_checkpoint(simulation, tmp_path)
+        change(path)
+        with pytest.raises(ResumeError, match=words) as error:
+            checkpoint.restore_checkpoint(simulation, tmp_path)
+    message = str(error.value)
+    assert JOURNAL in message
+    assert "put the" in message
+    assert "start anew in another folder" in message
+
+
+def test_a_journal_that_holds_more_or_ends_in_a_torn_line_is_resumed(saved: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(saved, tmp_path / "run")
+    path = folder / JOURNAL
+    path.write_bytes(path.read_bytes() * 2 + b'{"round": 2, "kind": "gra')
+    assert restored(folder).state.ledger.to_dict() == restored(saved).state.ledger.to_dict()
 
 
 def test_a_folder_with_a_run_is_not_overwritten_by_accident(quick, tmp_path) -> None:

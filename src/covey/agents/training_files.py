@@ -24,7 +24,7 @@ from covey.errors import ResumeError
 from covey.files import csv_bytes, write_atomically
 from covey.scenario import dump_scenario
 from covey.scenario.load import fingerprint
-from covey.simulation.checkpoint import read_checkpoint_header
+from covey.simulation.checkpoint import UNSEALED, read_checkpoint_header, sealed
 
 CHECKPOINT = run_files.TRAINING_CHECKPOINT
 POLICY = run_files.POLICY
@@ -44,17 +44,21 @@ def save_training(trainer: Trainer, folder: Path) -> None:
     if trainer.replay is not None:
         kept = len(trainer.replay)
         tensors |= {f"replay.{name}": torch.from_numpy(array[:kept]) for name, array in trainer.replay.arrays.items()}
-    header = _identity(trainer) | {
-        "epoch": trainer.epoch,
-        "rows": trainer.rows,
-        "best_score": {way: score for way, score in trainer.best_score.items() if np.isfinite(score)},
-        "steps": learner.steps,
-        "team": vars(learner.team),
-        "own": vars(learner.own),
-        "replay": None if trainer.replay is None else [trainer.replay.capacity, trainer.replay.added],
-    }
+    header = (
+        {"checksum": UNSEALED}
+        | _identity(trainer)
+        | {
+            "epoch": trainer.epoch,
+            "rows": trainer.rows,
+            "best_score": {way: score for way, score in trainer.best_score.items() if np.isfinite(score)},
+            "steps": learner.steps,
+            "team": vars(learner.team),
+            "own": vars(learner.own),
+            "replay": None if trainer.replay is None else [trainer.replay.capacity, trainer.replay.added],
+        }
+    )
     content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"covey": json.dumps(header)})
-    write_atomically(folder / CHECKPOINT, content)
+    write_atomically(folder / CHECKPOINT, sealed(content))
     write_metrics(trainer, folder)
 
 
@@ -78,7 +82,7 @@ def calibration_digest(calibration: Calibration | None) -> str | None:
 
 def read_training_header(folder: Path) -> dict[str, Any]:
     """The header of a training's checkpoint: its inputs and its epoch."""
-    return read_checkpoint_header(folder, CHECKPOINT)
+    return read_checkpoint_header(folder, CHECKPOINT, checked=True)
 
 
 def restore_training(trainer: Trainer, folder: Path) -> None:

@@ -86,7 +86,7 @@ def resumed_run(
             f"'{folder}' is a run with real devices; go on with: covey deploy run --resume --out"
             f" {shlex.quote(str(folder))}"
         )
-    header: dict[str, Any] = read_checkpoint_header(folder)
+    header: dict[str, Any] = read_checkpoint_header(folder, checked=True)
     if overrides:
         raise ResumeError(
             "--set, --security and --identity cannot change a run that is being resumed; start a new one without"

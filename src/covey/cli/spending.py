@@ -97,7 +97,7 @@ def _read_run(folder: Path) -> tuple[Scenario, dict[str, Any], Ledger, NDArray[n
         if not (folder / name).is_file():
             raise ResumeError(f"'{folder}' holds no run: it has no {name}; give a folder that `covey run` has written")
     try:
-        scenario, header = load_stored_scenario(folder / "scenario.toml"), read_checkpoint_header(folder)
+        scenario, header = load_stored_scenario(folder / "scenario.toml"), read_checkpoint_header(folder, checked=True)
         ledger = Ledger.from_dict(header["ledger"])
         with safe_open(folder / CHECKPOINT, framework="numpy") as file:
             spent = file.get_tensor("users.rho") if "users.rho" in file.keys() else np.zeros((0, ledger.users))  # noqa: SIM118

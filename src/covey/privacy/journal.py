@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,8 +85,39 @@ def read_journal(path: Path) -> list[Entry]:
             continue
         try:
             entries.append(_entry(json.loads(line)))
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ValueError(f"line {number} of '{path}' is damaged ({error})") from None
+    return entries
+
+
+def read_whole_journal(path: Path, ledger: Ledger, last_round: int, *, costs: bool = True) -> list[Entry]:
+    """All charges written to `path`, after a check that they cover a saved ledger of the rounds up to `last_round`.
+
+    More than the ledger holds is no error: rounds are played again after a crash. Raises ValueError where charges of
+    the ledger are missing. Without `costs` only their numbers are compared, for ledgers raised to users' own totals.
+    """
+    entries = read_journal(path)
+    found = Ledger(ledger.users)
+    for entry in entries:
+        strangers = [user for user in entry.users if not 0 <= user < ledger.users]
+        if strangers:
+            raise ValueError(f"'{path}' names user {strangers[0]}, but there are users 0 to {ledger.users - 1} only")
+        if entry.round <= last_round:
+            found.add_lost(entry.users, entry.rho, entry.kind)
+    totals: list[tuple[NDArray[Any], NDArray[Any], str]] = [
+        (found.releases, ledger.releases, "uploads"),
+        (found.announcements, ledger.announcements, "announcements"),
+    ]
+    if costs:
+        # Both add the same numbers, perhaps in another order.
+        totals += [(found.spent[kind], ledger.spent[kind] * (1 - 1e-9), f"rho for {kind}") for kind in KINDS]
+    for have, need, what in totals:
+        short = np.flatnonzero(have < need)
+        if len(short):
+            user = int(short[0])
+            raise ValueError(
+                f"'{path}' lacks charges of user {user}: it holds {what} {have[user]:g}, the checkpoint {need[user]:g}"
+            )
     return entries
 
 

@@ -14,7 +14,7 @@ from covey.errors import ResumeError
 from covey.privacy import Ledger
 from covey.radio import place
 from covey.scenario import load_stored_scenario
-from covey.simulation.checkpoint import CHECKPOINT
+from covey.simulation.checkpoint import CHECKPOINT, check_seal
 from covey.simulation.history import History
 from covey.simulation.record import USER_FIELDS, RoundRecord, UserRecord
 from covey.simulation.world import clipping_norms
@@ -64,6 +64,7 @@ def _checkpoint(folder: Path) -> tuple[dict[str, Any], dict[str, Any], dict[str,
             names = set(file.keys())
             columns = {name: file.get_tensor(f"users.{name}") for name in USER_FIELDS if f"users.{name}" in names}
             members = {name: file.get_tensor(name) for name in ("samples", "groups") if name in names}
+        check_seal(path)
         if header["records"] and len(columns) < len(USER_FIELDS):
             raise KeyError("a column of users")
         return header, columns, members

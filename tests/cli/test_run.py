@@ -129,6 +129,12 @@ def test_help_explains_itself(covey: Covey, tmp_path: Path) -> None:
         (["run", "--resume"], 5, "--out"),
         (["run", "--resume", "--out", "empty"], 5, "nothing to resume"),
         (["run", "quick", "--out", "file/run"], 4, "cannot write"),
+        (["run", "quick", "--out", ""], 2, "--out is empty"),
+        (["privacy", "quick", "--out="], 2, "--out is empty"),
+        (["run", "quick", "--rounds", "9" * 20], 2, "at most 1000000000"),
+        (["run", "quick", "--set", "network.stations=1000000000"], 2, "less than or equal to 1000000"),
+        (["run", "quick", "--set", "data.samples_max=1000000000"], 3, "lower data.samples_max to at most"),
+        (["run", "quick", "--set", "network=3"], 2, "it is a section"),
         (["unknown"], 2, "unknown"),
     ],
 )

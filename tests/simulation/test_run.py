@@ -11,7 +11,7 @@ from covey.data import UserData
 from covey.errors import PolicyError, ScenarioError
 from covey.network import Observation
 from covey.privacy import epsilon
-from covey.scenario import load_scenario
+from covey.scenario import dump_scenario, load_scenario
 from covey.simulation import History, Simulation, simulate
 
 
@@ -205,3 +205,32 @@ def test_wrong_calls(quick) -> None:
     )
     with pytest.raises(ScenarioError, match=r"network\.users = 2"):
         simulate(quick, data=data)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"scenario": 5}, ScenarioError, "the scenario is 5; give a Scenario, or the name"),
+        ({"scenario": None}, ScenarioError, "the scenario is None"),
+        ({"policy": 3}, PolicyError, "the policy is 3; give the name of one, or a function"),
+        ({"policy": None}, PolicyError, "the policy is None"),
+        ({"seed": 1.5}, ScenarioError, "the seed is 1.5; seeds are whole numbers from 0"),
+        ({"seed": "1"}, ScenarioError, "the seed is '1'"),
+        ({"seed": True}, ScenarioError, "the seed is True"),
+        ({"rounds": 2.0}, ScenarioError, "rounds is 2.0; a run has at least 1 round"),
+        ({"rounds": 10**12}, ScenarioError, "at most 1000000000"),
+        ({"workers": 0}, ScenarioError, "workers is 0; give the number of processes"),
+        ({"workers": 1.5}, ScenarioError, "workers is 1.5"),
+    ],
+)
+def test_arguments_of_a_wrong_type_get_one_sentence(given, error, words) -> None:
+    with pytest.raises(error) as caught:
+        simulate(**({"scenario": "quick"} | given))
+    assert words in str(caught.value)
+
+
+def test_numpy_integers_and_paths_are_as_good_as_their_own(tmp_path) -> None:
+    path = tmp_path / "scenario.toml"
+    path.write_text(dump_scenario(load_scenario("quick")))
+    history = simulate(path, seed=np.int64(3), rounds=np.int32(1))
+    assert (history.seed, history.rounds, type(history.seed)) == (3, 1, int)

@@ -139,6 +139,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with a documented code; users never see a traceback."""
     console = Console(stderr=True, soft_wrap=True)
     try:
+        _refuse_empty_out(sys.argv[1:] if arguments is None else arguments)
         with _warnings_shown(console):
             code = app(args=arguments, standalone_mode=False)
     except CoveyError as error:
@@ -164,6 +165,13 @@ def main(arguments: list[str] | None = None) -> None:
             console.print(f"[bold red]Unexpected error:[/] {escape(what)}; {hint}", highlight=False)
             code = 1
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse_empty_out(arguments: list[str]) -> None:
+    """Refuse `--out ""`, as of a shell variable that is not set: as a path it would be the current folder."""
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        if argument == "--out=" or (before, argument) == ("--out", ""):
+            raise ScenarioError("--out is empty; name a folder or file (. is the current folder), or leave it out")
 
 
 def _out_of_memory(error: Exception) -> bool:

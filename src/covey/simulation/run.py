@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -44,9 +45,12 @@ from covey.simulation.round import play_round
 from covey.simulation.state import State
 from covey.simulation.world import LossyTransport, World, clipping_norms
 
+#: Largest number of rounds of a run, that of `training.rounds`.
+MOST_ROUNDS = 10**9
+
 
 def simulate(
-    scenario: Scenario | str,
+    scenario: Scenario | str | Path,
     policy: str | Policy = "greedy",
     *,
     rounds: int | None = None,
@@ -88,7 +92,7 @@ class Simulation:
 
     def __init__(
         self,
-        scenario: Scenario | str,
+        scenario: Scenario | str | Path,
         policy: str | Policy = "greedy",
         *,
         rounds: int | None = None,
@@ -104,13 +108,17 @@ class Simulation:
         members: Members | None = None,
     ) -> None:
         if not isinstance(scenario, Scenario):
+            if not isinstance(scenario, (str, Path)):
+                raise ScenarioError(
+                    f"the scenario is {scenario!r}; give a Scenario, or the name of a preset or of a TOML file"
+                )
             scenario = load_scenario(scenario)
         if scenario.security.mode == "masked":
             require_extra("masks", "security.mode = 'masked'")
-        if seed < 0:
-            raise ScenarioError(f"the seed is {seed}; seeds are whole numbers from 0")
-        if rounds is not None and rounds < 1:
-            raise ScenarioError(f"rounds is {rounds}; a run has at least 1 round")
+        seed = _whole(seed, 0, None, "the seed", "seeds are whole numbers from 0")
+        if rounds is not None:
+            rounds = _whole(rounds, 1, MOST_ROUNDS, "rounds", f"a run has at least 1 round, and at most {MOST_ROUNDS}")
+        workers = _whole(workers, 1, None, "workers", "give the number of processes, at least 1")
         self.policy: Policy = get_policy(policy) if isinstance(policy, str) else made_policy(policy)
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
         _check_given(model, data, channel, mobility, transport)
@@ -279,6 +287,13 @@ def _check_given(model: object, data: object, channel: object, mobility: object,
             registry.check_made(Named.of(registry, part).name, part)
     if transport is not None and (why := why_not_callable(transport, 2)):
         raise TRANSPORT.refused(Named.of(TRANSPORT, transport).name, why)
+
+
+def _whole(value: Any, least: int, most: int | None, what: str, allowed: str) -> int:
+    """The value, if it is a whole number within these bounds."""
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least or value > (most or value):
+        raise ScenarioError(f"{what} is {value!r}; {allowed}")
+    return int(value)
 
 
 def user_data(scenario: Scenario, seed: int) -> UserData:

@@ -25,7 +25,8 @@ model back. covey adds two things, each a setting:
   the best split of a task into two parts differs by more than chance explains, the free model is made from the steps
   of one part. Where noise would hide two groups, the split is a guess, in the largest task that may hold two. Either
   way the users decide by their own rule in the next round: those of one group meet again on one model. Two rounds pass
-  between offers.
+  between offers. Where no model is free, because a stray user holds one alone, that model is offered: on evidence, or
+  once for the same users, for a single user may also be all there is of its group.
 - **A start that does not depend on luck** (`clustering.start = "release"`). All models are equal at first, so that
   all uploads start from the same weights and can be compared. Users carry drawn labels meanwhile, and the uploads
   of all are averaged into the one model. As soon as the uploads tell groups apart, or after three rounds, each

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.dashboard.conftest import Client, write_run
 
-from covey.dashboard.runs_folder import FILES, EntryNameError, Folder, NotFoundError
+from covey.dashboard.runs_folder import FILES, EntryNameError, Folder, NotFoundError, stat_of
 
 OUTSIDE = [
     "..", "../secret", "a/../../secret", "/etc", "/", "", ".", "./a", "a/.", "a//b", "a/", ".hidden", "a\\..\\b",
@@ -91,3 +91,13 @@ def test_names_for_new_entries(folder: Path) -> None:
             place.name_for(wrong, "")
     with pytest.raises(EntryNameError, match="already"):
         place.name_for("run", "")
+
+
+def test_a_file_that_is_replaced_while_a_folder_is_read_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "gone").touch()
+    (tmp_path / "there").touch()
+    with os.scandir(tmp_path) as entries:
+        gone, there = sorted(entries, key=lambda file: file.name)
+    (tmp_path / "gone").unlink()
+    assert stat_of(gone) is None
+    assert (stat_of(there) or os.stat(tmp_path)).st_ino == os.stat(tmp_path / "there").st_ino

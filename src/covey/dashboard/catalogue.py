@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from covey.agents.training_files import CHECKPOINT as TRAINING_CHECKPOINT
 from covey.agents.training_files import METRICS
 from covey.dashboard.entries import Entry, Facts, facts_of
-from covey.dashboard.runs_folder import MARKS, OUTPUT, Folder, NotFoundError
+from covey.dashboard.runs_folder import MARKS, OUTPUT, Folder, NotFoundError, stat_of
 from covey.simulation.checkpoint import CHECKPOINT
 from covey.simulation.progress import PROGRESS, worker_of
 
@@ -44,7 +44,7 @@ class Catalogue:
     def entry(self, name: str) -> Entry:
         """One entry; raises `NotFoundError` if there is none of this name."""
         path = self.folder.place(name)
-        files = {file.name: file.stat(follow_symlinks=False) for file in os.scandir(path) if _plain_file(file)}
+        files = {file.name: stat for file in os.scandir(path) if (stat := stat_of(file)) is not None}
         if not MARKS & files.keys():
             raise NotFoundError(f"'{name}' holds neither a run nor a training; look one up in the list")
         return self._entry(name, files)
@@ -78,7 +78,3 @@ class Catalogue:
             with self._lock:
                 self._facts[name] = known
         return known[1]
-
-
-def _plain_file(file: os.DirEntry[str]) -> bool:
-    return file.is_file(follow_symlinks=False)

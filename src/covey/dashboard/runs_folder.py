@@ -131,11 +131,19 @@ def _contents(path: Path) -> tuple[dict[str, os.stat_result], list[str]]:
                     continue
                 if entry.is_dir(follow_symlinks=False):
                     folders.append(entry.name)
-                elif entry.name in MARKS or entry.name in FILES:
-                    files[entry.name] = entry.stat(follow_symlinks=False)
+                elif (entry.name in MARKS or entry.name in FILES) and (stat := stat_of(entry)) is not None:
+                    files[entry.name] = stat
     except OSError:
         pass
     return files, sorted(folders)
+
+
+def stat_of(file: os.DirEntry[str]) -> os.stat_result | None:
+    """What is known of a regular file; None for anything else, and for files that a job has replaced meanwhile."""
+    try:
+        return file.stat(follow_symlinks=False) if file.is_file(follow_symlinks=False) else None
+    except OSError:
+        return None
 
 
 def _missing(name: str) -> NotFoundError:

@@ -76,7 +76,9 @@ def _range(metadata: Sequence[Any]) -> str:
             if getattr(item, name, None) is not None:
                 value = getattr(item, name)
                 found[name[0]] = word + (f"{value:,}" if isinstance(value, int) else f"{value:g}")
-    return f" ({found['g']} {found['l']})" if found else ""
+    if "l" not in found and found.get("g", "").replace(",", "").isdigit():
+        found["g"] = f"at least {found['g']}"
+    return f" ({' '.join(found[side] for side in 'gl' if side in found)})" if found else ""
 
 
 if __name__ == "__main__":

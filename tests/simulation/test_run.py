@@ -212,7 +212,7 @@ def test_wrong_calls(quick) -> None:
     [
         ({"scenario": 5}, ScenarioError, "the scenario is 5; give a Scenario, or the name"),
         ({"scenario": None}, ScenarioError, "the scenario is None"),
-        ({"policy": 3}, PolicyError, "the policy is 3; give the name of one, or a function"),
+        ({"policy": 3}, PolicyError, "the policy is 3, which cannot be called; give the name of one"),
         ({"policy": None}, PolicyError, "the policy is None"),
         ({"seed": 1.5}, ScenarioError, "the seed is 1.5; seeds are whole numbers from 0"),
         ({"seed": "1"}, ScenarioError, "the seed is '1'"),

@@ -184,7 +184,32 @@ def _verdicts(found: Found) -> list[str]:
     if not rows:
         return [*lines, "No judged seeds have been computed yet."]
     head = ("data", "policy", "clustering accuracy", "perfect", "test accuracy", "mean rho", "largest rho")
-    return [*lines, f"| {' | '.join(head)} |", "| --- " * len(head) + "|", *rows]
+    return [*lines, f"| {' | '.join(head)} |", "| --- " * len(head) + "|", *rows, *_harm(found)]
+
+
+def _harm(found: Found) -> list[str]:
+    """Where judged runs found the groups less well than with the paper's start, or a sentence that it was nowhere."""
+    worse = []
+    for (data, variant, policy), runs in found.items():
+        gap = _gap(found, data, policy, "paper_start", "clustering_accuracy") if variant == "new" else None
+        if runs.judged and gap is not None and gap.value < 0:
+            shares = [found[data, name, policy].perfect[:, -1].mean() for name in ("new", "paper_start")]
+            worse.append(
+                f"{TITLES[data]}, `{policy}`: {_signed(gap)}, {100 * shares[0]:.0f} % of runs perfect instead of"
+                f" {100 * shares[1]:.0f} %"
+            )
+    if not worse:
+        return ["", "On no data did runs find the groups less well than with the paper's start."]
+    return [
+        "",
+        *wrapped(
+            "Clustering accuracy below that of the paper's start, paired by seed: "
+            + "; ".join(worse)
+            + ". Where nothing shows that a large task is of one group, its users are offered models again and again,"
+            " and single users that are a group of their own can lose theirs; set clustering.rescue = false where groups"
+            " are known to be that unequal."
+        ),
+    ]
 
 
 def _held(found: Found, data: str, policy: str, runs: Runs) -> list[str]:

@@ -206,7 +206,7 @@ def _harm(found: Found) -> list[str]:
             "Clustering accuracy below that of the paper's start, paired by seed: "
             + "; ".join(worse)
             + ". Where nothing shows that a large task is of one group, its users are offered models again and again,"
-            " and single users that are a group of their own can lose theirs; set clustering.rescue = false where groups"
+            " and a single user that is all of its group can lose its own; set clustering.rescue = false where groups"
             " are known to be that unequal."
         ),
     ]

@@ -47,8 +47,8 @@ def made_policy(policy: Policy | type[Policy]) -> Policy:
     """A policy that a program gives: an object or function as it is, a class as a new object of it."""
     if not callable(policy):
         raise PolicyError(
-            f"the policy is {policy!r}, which cannot be called; give the name of one, or a function of an Observation and a numpy Generator"
-            " that returns (B, U) bool"
+            f"the policy is {policy!r}, which cannot be called; give the name of one, or a function of an Observation"
+            " and a numpy Generator that returns (B, U) bool"
         )
     name = getattr(policy, "__name__", type(policy).__name__)
     made: Policy = POLICIES.made(name, policy) if isinstance(policy, type) else policy

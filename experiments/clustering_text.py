@@ -49,7 +49,9 @@ equally toss a coin, and noise and different users drive the copies apart.
 **More or fewer models than groups.** `network.tasks` models need not be as many as the groups. With too many, those
 that nobody needs stay free and are not broadcast. With too few, groups share a model; with `clustering.max_tasks`
 models are added, one at a time, where uploads show that two groups share one. A model that was not sent yet is unknown
-to devices: nobody takes it before it is offered.
+to devices: nobody takes it before it is offered. Growing needs a policy that serves several users of a task in one
+round: steps from different rounds start from different weights and are not compared, so that a policy like `coverage`,
+which serves one user of each task, leaves nothing to compare and models do not grow.
 
 ## The call
 

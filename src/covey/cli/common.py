@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,15 +56,31 @@ def progress_bar(console: Console) -> Progress:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let a polite kill (SIGTERM) end the work like Ctrl-C, with everything saved."""
+    """Let a polite kill (SIGTERM) end the work like Ctrl-C, with everything saved, and lose neither.
+
+    An interrupt that arrives while a finalizer runs is swallowed by Python; it is sent once more, and not shown.
+    """
+    again: list[threading.Timer] = []
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    def not_lost(swallowed: sys.UnraisableHookArgs) -> None:
+        if not issubclass(swallowed.exc_type, KeyboardInterrupt):
+            hook(swallowed)
+            return
+        again.append(threading.Timer(0.01, _thread.interrupt_main))
+        again[-1].daemon = True
+        again[-1].start()
+
+    before, hook = signal.signal(signal.SIGTERM, stop), sys.unraisablehook
+    sys.unraisablehook = not_lost
     try:
         yield
     finally:
+        for timer in again:
+            timer.cancel()
+        sys.unraisablehook = hook
         signal.signal(signal.SIGTERM, before)
 
 

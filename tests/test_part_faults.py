@@ -328,12 +328,12 @@ class Fails(Step):
 
 
 class Paid(Step):
-    def rho(self, clip, noise_std):
-        return -super().rho(clip, noise_std)
+    def rho(self, clip, noise_std, samples):
+        return -super().rho(clip, noise_std, samples)
 
 
 class Unpaid(Step):
-    def rho(self, clip, noise_std):
+    def rho(self, clip, noise_std, samples):
         return 0.5
 
 

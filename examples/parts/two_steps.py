@@ -11,6 +11,7 @@ import math
 
 from covey.federated import LocalProblem, LocalUpdate, Step, noised_step
 from covey.federated.training.protocol import Floats, Ints
+from covey.privacy import GaussianReleases
 
 
 class TwoSteps(Step):
@@ -29,9 +30,9 @@ class TwoSteps(Step):
             weights = update.weights
         return update
 
-    def rho(self, clip: Floats, noise_std: Floats) -> Floats:
-        """Cost (n,) of two Gaussian releases, composed."""
-        return 2 * super().rho(clip, noise_std)
+    def releases(self, clip: Floats, noise_std: Floats, samples: Ints) -> GaussianReleases:
+        """Two sums of each user."""
+        return GaussianReleases.of_sums(clip, noise_std, self.scenario.privacy.adjacency, steps=2)
 
     def reach(self, clip: Floats, samples: Ints, noise_std: Floats, length: int) -> Floats:
         """(n,) distance of two steps."""

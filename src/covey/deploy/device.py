@@ -258,7 +258,7 @@ class Device:
         task = -1 if purpose == "kmeans_noise" else self.task_of(request)
         if task < 0:
             self._base[...] = self._vector(request, "base/weights")
-        rho = float(self._training.rho(np.array([clip]), np.array([noise_std]))[0])
+        rho = float(self._training.rho(np.array([clip]), np.array([noise_std]), np.array([self.samples]))[0])
         if not self.state.charge(number, "gradient", rho):
             raise Refusal("refused", "the privacy budget of this device does not cover this upload")
         self._work.uploads = np.empty((1, self.weights), np.float32)

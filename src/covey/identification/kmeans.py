@@ -57,7 +57,7 @@ class KMeans(Rule):
             noise_std = np.maximum(privacy.n_min / at.samples, np.sqrt(privacy.v_max))
         ledger = at.ledger.copy()
         everyone = np.arange(at.users)
-        rho = at.training.rho(at.clip, noise_std)
+        rho = at.training.rho(at.clip, noise_std, at.samples)
         paid = ledger.charge(everyone, rho)
         users = everyone[paid]
         at.journal.record(at.round, "gradient", users, rho[users])

@@ -250,7 +250,7 @@ class History:
             training = LOCAL_TRAININGS.build(self.scenario.training.local, self.scenario)
         except CoveyError:
             return np.full(noise_std.shape, np.nan)
-        return np.asarray(training.rho(self.clip, noise_std))
+        return np.asarray(training.rho(self.clip, noise_std, self.samples))
 
     def _privacy(self) -> dict[str, Any]:
         privacy = self.scenario.privacy

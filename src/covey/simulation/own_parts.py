@@ -184,7 +184,7 @@ def check_training(world: World) -> None:
     some = slice(0, 2)
     clip, samples, noise_std = world.clip[some], world.samples[some], np.ones(len(world.samples[some]))
     training, shape = world.local_training, (len(samples),)
-    checked_costs(world, training.rho(clip, noise_std), len(samples))
+    checked_costs(world, training.rho(clip, noise_std, samples), len(samples))
     checked_reach(world, training.reach(clip, samples, noise_std, world.weights), len(samples))
     for name, found in (
         ("upload_noise", training.upload_noise(noise_std, samples)),

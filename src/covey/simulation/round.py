@@ -165,7 +165,9 @@ def allocate(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Decision:
     while True:
         served = np.flatnonzero(plan.station >= 0)
         noise_std, infeasible = _noise(world, observation.identities, plan)
-        rho = checked_costs(world, world.local_training.rho(world.clip[served], noise_std[served]), len(served))
+        rho = checked_costs(
+            world, world.local_training.rho(world.clip[served], noise_std[served], world.samples[served]), len(served)
+        )
         paid = ledger.affordable(served, rho)
         if paid.all():
             ledger.charge(served, rho)

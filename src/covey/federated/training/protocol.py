@@ -2,7 +2,7 @@
 
 Local training is a part (`covey.parts.LOCAL_TRAININGS`): a class that is constructed with the scenario of a run. `run`
 is called where the samples are, on the device or in a worker process; everything else is public. Whatever depends on
-samples leaves `run` only after clipping and noise, and `rho` must cover it.
+samples leaves `run` only after clipping and noise, and `releases` must cover it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from covey.federated.steps import LocalUpdate
+from covey.privacy import GaussianReleases
 from covey.scenario import Scenario
 
 Floats = npt.NDArray[np.float64]
@@ -57,8 +58,12 @@ class LocalTraining(ABC):
         """The user's new weights, and clipping statistics."""
 
     @abstractmethod
-    def rho(self, clip: Floats, noise_std: Floats) -> Floats:
-        """zCDP cost rho (n,) of one upload by users that clip at `clip` (n,) and add noise of `noise_std` (n,)."""
+    def releases(self, clip: Floats, noise_std: Floats, samples: Ints) -> GaussianReleases:
+        """What n users release in an upload: they clip at `clip`, add noise of `noise_std`, hold `samples`, (n,)."""
+
+    def rho(self, clip: Floats, noise_std: Floats, samples: Ints) -> Floats:
+        """zCDP cost rho (n,) of one upload of each of these users."""
+        return self.releases(clip, noise_std, samples).rho
 
     @abstractmethod
     def reach(self, clip: Floats, samples: Ints, noise_std: Floats, length: int) -> Floats:

@@ -7,7 +7,7 @@ import numpy as np
 from covey.federated.intake import reach
 from covey.federated.steps import LocalUpdate, noised_step
 from covey.federated.training.protocol import Floats, Ints, LocalProblem, LocalTraining
-from covey.privacy import release_rho
+from covey.privacy import GaussianReleases
 
 
 class Step(LocalTraining):
@@ -28,9 +28,9 @@ class Step(LocalTraining):
             size=problem.size,
         )
 
-    def rho(self, clip: Floats, noise_std: Floats) -> Floats:
-        """Cost (n,) of one Gaussian release."""
-        return release_rho(clip, noise_std, self.scenario.privacy.adjacency)
+    def releases(self, clip: Floats, noise_std: Floats, samples: Ints) -> GaussianReleases:
+        """One sum of each user."""
+        return GaussianReleases.of_sums(clip, noise_std, self.scenario.privacy.adjacency)
 
     def reach(self, clip: Floats, samples: Ints, noise_std: Floats, length: int) -> Floats:
         """(n,) largest length of one step of clipped gradients and noise."""

@@ -1,20 +1,22 @@
 """What uploads of several rounds say about who belongs together: products of pairs, and the best split of a task.
 
-Products are comparable for two users that stepped from the same model in the same round. They are added up over rounds,
-older ones fading, with the variance that their noise gives them. All of it is post-processing of releases.
+Products are comparable for two users that step from one model. Steps are added up along the model's path
+(`covey.identification.paths`), or, where steps of all users would take too much memory, the products of single rounds
+are; older ones fade, and the variance that noise gives them is known. All of it is post-processing of releases.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from covey.identification.partition import best_partition
+from covey.identification.paths import Paths
 from covey.identification.products import debiased_products
 
 Floats = npt.NDArray[np.float64]
@@ -39,42 +41,55 @@ SEPARATE = 0.5
 
 @dataclass(frozen=True)
 class Evidence:
-    """Sums over rounds for the pairs of m users: products, their variances, and how many there were, (m, m) each.
+    """What is known of the pairs of m users: sums over rounds of products of their steps.
 
-    users: (m,) ascending; all users, or those of the last round where there are too many to remember.
+    users: (m,) ascending; all users, or those of the last round where there are too many to remember; sums, variances,
+    counts: (m, m) products, their variances, and how many there were; paths: of all users, where their steps are kept:
+    products of pairs that are on one path now come from there, and sums are of paths that one of them has left.
     """
 
     users: Ints
     sums: Floats
     variances: Floats
     counts: Floats
+    paths: Paths | None = None
 
     @classmethod
     def none(cls, users: Ints) -> Evidence:
         """Nothing is known of any pair of these users."""
-        return cls(users, *(np.zeros((len(users), len(users))) for _ in range(3)))
+        nothing = np.zeros((len(users), len(users)))
+        return cls(users, nothing, nothing, nothing)
 
     @classmethod
-    def remembered(cls, memory: Mapping[str, npt.NDArray[Any]], users: int, now: Ints) -> Evidence:
-        """The evidence of earlier rounds, faded, of U = `users`; `now` are those heard in this round."""
+    def remembered(
+        cls, memory: Mapping[str, npt.NDArray[Any]], users: int, now: Ints, weights: int | None = None
+    ) -> Evidence:
+        """The evidence of earlier rounds, faded, of U = `users`; `now` are those heard in this round.
+
+        weights: D, where steps may be kept.
+        """
         if users > REMEMBERED:
             return cls.none(np.sort(now)[:REMEMBERED])
+        kept = weights is not None and Paths.fit(users, weights)
+        paths = Paths.remembered(memory, users, weights or 0) if kept else None
         if "evidence.sums" not in memory:
-            return cls.none(np.arange(users))
+            return replace(cls.none(np.arange(users)), paths=paths)
         sums, variances, counts = (memory[f"evidence.{name}"] for name in ("sums", "variances", "counts"))
-        return cls(np.arange(users), FADE * sums, FADE**2 * variances, FADE * counts)
+        return cls(np.arange(users), FADE * sums, FADE**2 * variances, FADE * counts, paths)
 
     @property
     def memory(self) -> dict[str, npt.NDArray[Any]]:
         """The arrays to remember; none where evidence is of one round only."""
         if not np.array_equal(self.users, np.arange(len(self.users))):
             return {}
-        return {"evidence.sums": self.sums, "evidence.variances": self.variances, "evidence.counts": self.counts}
+        found = {"evidence.sums": self.sums, "evidence.variances": self.variances, "evidence.counts": self.counts}
+        return found if self.paths is None else found | self.paths.memory
 
     @property
     def heard_users(self) -> Ints:
         """Users of whom something was heard, ascending."""
-        return self.users[np.diag(self.counts) > 0]
+        heard = np.diag(self.counts) > 0
+        return self.users[heard if self.paths is None else heard | (self.paths.rounds > 0)]
 
     def heard(self, users: Ints, steps: npt.NDArray[np.floating], noise_std: Floats) -> Evidence:
         """The evidence with the products of `steps` (n, D) that `users` (n,) made from one model.
@@ -89,19 +104,51 @@ class Evidence:
         sums[at] += products.values
         variances[at] += products.variance
         counts[at] += 1.0
-        return Evidence(self.users, sums, variances, counts)
+        return replace(self, sums=sums, variances=variances, counts=counts)
+
+    def walked(self, users: Ints, model: Ints, steps: npt.NDArray[np.floating], noise_std: Floats) -> Evidence:
+        """The evidence with the `steps` (n, D) that `users` (n,) made from their `model` (n,); needs `paths`."""
+        assert self.paths is not None
+        return replace(self, paths=self.paths.walked(users, model, steps, noise_std, FADE))
+
+    def settled(self, model: Ints) -> Evidence:
+        """The evidence where users take part in `model` (U,): what paths said of pairs that part is added to sums."""
+        if self.paths is None or not (leaving := self.paths.left(model)).any():
+            return self
+        users = np.flatnonzero(self.paths.rounds > 0)
+        products, number, known = self.paths.products(users)
+        known &= leaving[users][:, None] | leaving[users]
+        at = self._at(users)
+        sums, variances, counts = self.sums.copy(), self.variances.copy(), self.counts.copy()
+        sums[at] += np.where(known, number * products.values, 0.0)
+        variances[at] += np.where(known, number**2 * products.variance, 0.0)
+        counts[at] += np.where(known, number, 0.0)
+        return replace(self, sums=sums, variances=variances, counts=counts, paths=self.paths.without(leaving))
 
     def among(self, users: Ints) -> tuple[Floats, Floats, Bools]:
         """Mean products and their variances, (n, n) each, of `users` (n,), and which pairs are known."""
         at = self._at(users)
-        counts = self.counts[at]
+        sums, variances, counts = self.sums[at], self.variances[at], self.counts[at]
+        if self.paths is not None:
+            products, number, together = self.paths.products(users)
+            number = np.where(together, number, 0.0)
+            sums, counts = sums + number * products.values, counts + number
+            variances = variances + number**2 * products.variance
         known = counts > 0
         counts = np.where(known, counts, 1.0)
-        return self.sums[at] / counts, self.variances[at] / counts**2, known
+        return sums / counts, variances / counts**2, known
 
-    def counts_among(self, users: Ints) -> Floats:
-        """(n, n) how many products of each pair of `users` (n,) were added up, older ones counting less."""
-        return self.counts[self._at(users)]
+    def rounds_among(self, users: Ints) -> Floats:
+        """(n, n) in how many rounds, older ones counting less, the noise of each pair of `users` (n,) averaged out.
+
+        The noise of a product falls by the square root of the rounds in which it was added up, and by their number
+        where steps were: that counts as its square.
+        """
+        counts = self.counts[self._at(users)]
+        if self.paths is None:
+            return counts
+        _, number, together = self.paths.products(users)
+        return counts + np.where(together, number, 0.0)
 
     def _at(self, users: Ints) -> tuple[npt.NDArray[np.intp], ...]:
         rows = np.searchsorted(self.users, users)
@@ -212,7 +259,7 @@ def best_split(
     visible = 2 * length / spread if spread > 0 else math.inf
     if found == 1:  # no split gains anything
         cosine, cosine_std, score, smallest = 1.0, spread / max(level, 1e-300), 0.0, 0.0
-    rounds = float(evidence.counts_among(users)[known].mean()) if known.any() else 0.0
+    rounds = float(evidence.rounds_among(users)[known].mean()) if known.any() else 0.0
     difference = smallest / max(2 * length, 1e-300)
     return Split(labels, length, cosine, cosine_std, score, chance, visible, difference, rounds, level)
 
@@ -229,7 +276,7 @@ def pair_split(evidence: Evidence, users: Ints, level: float, reference: float) 
     if own < level:
         level, noise = own, noise + uncertain
     length, spread = max(level, 1e-300), math.sqrt(noise)
-    rounds = float(evidence.counts_among(users)[0, 1])
+    rounds = float(evidence.rounds_among(users)[0, 1])
     if not known[0, 1] or level <= 0:
         return Split(np.zeros(2, dtype=np.int64), reference, 1.0, math.inf, 0.0, _chance(2), 0.0, 0.0, rounds)
     cosine, cosine_std = product / length, spread / length

@@ -127,7 +127,15 @@ def offer_free_model(
         unknown = [task for task in tasks if not task.split.single and users[task.number] > 1]
         if not unknown:
             return groups if waited < 2 * PATIENCE else _offer_copy(at, found, trained, groups, past, tasks)
-        best = max(unknown, key=lambda task: (users[task.number], task.split.score - task.split.chance))
+        # A task whose users came together again after an offer is the less likely to hold two groups.
+        best = max(
+            unknown,
+            key=lambda task: (
+                users[task.number] * 0.5 ** past.tried[task.number],
+                users[task.number],
+                task.split.score - task.split.chance,
+            ),
+        )
         if best.split.soon and waited < LONGER * PATIENCE:
             return groups
     # A single user may be all there is of its group: without evidence, its model is taken once for the same users.
@@ -139,25 +147,29 @@ def offer_free_model(
 def hear(at: RuleRound, found: Identification, trained: Trained) -> Evidence:
     """The evidence of earlier rounds and of this round's uploads; uploads that are not seen leave none."""
     intake = trained.intake
-    evidence = Evidence.remembered(at.memory, at.users, intake.users[intake.accepted])
+    rows = np.flatnonzero(intake.accepted & (found.identities[intake.users] >= 0))
+    users = intake.users[rows]
     if at.blind:
-        return evidence
-    for task in range(at.tasks):
-        rows = np.flatnonzero(intake.accepted & (found.identities[intake.users] == task))
-        if len(rows) > 1:
-            users = intake.users[rows]
-            noise_std = at.training.upload_noise(trained.noise_std[users], at.samples[users])
-            evidence = evidence.heard(users, intake.weights[rows] - at.models[task], noise_std)
+        return Evidence.remembered(at.memory, at.users, users)
+    evidence = Evidence.remembered(at.memory, at.users, users, at.models.shape[1]).settled(found.identities)
+    noise_std = at.training.upload_noise(trained.noise_std[users], at.samples[users])
+    tasks = found.identities[users]
+    if evidence.paths is not None:
+        return evidence.walked(users, tasks, intake.weights[rows] - at.models[tasks], noise_std)
+    for task in np.unique(tasks):
+        mine = tasks == task
+        if mine.sum() > 1:
+            evidence = evidence.heard(users[mine], intake.weights[rows[mine]] - at.models[task], noise_std[mine])
     return evidence
 
 
 def _heard(
     at: RuleRound, evidence: Evidence, found: Identification, number: int, level: float, rng: np.random.Generator
 ) -> _Task | None:
-    """A task of which at least two users were heard."""
+    """A task of which somebody was heard, and that has at least two users."""
     users = evidence.heard_users
     users = users[found.identities[users] == number]
-    if len(users) < 2:
+    if len(users) == 0 or (found.identities == number).sum() < 2:
         return None
     if len(users) > MOST:
         users = np.sort(rng.permutation(users)[:MOST])

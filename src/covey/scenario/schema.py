@@ -459,6 +459,13 @@ class Privacy(Section):
     adjacency: Literal["replace_one", "add_remove"] = Field(
         "replace_one", description="Neighbouring data sets: one sample replaced, or one added or removed."
     )
+    unit: Literal["sample", "device"] = Field(
+        "sample",
+        description=(
+            "What `adjacency` replaces, adds or removes: one `sample` of a user (every sample's gradient is clipped),"
+            " or all data of a `device` (the whole update is clipped, and local steps are free)."
+        ),
+    )
     budget_epsilon: Positive | tuple[Positive, ...] | None = Field(
         None,
         description=(
@@ -615,6 +622,7 @@ class Scenario(Section):
             raise ValueError(
                 f"privacy.budget_epsilon has {len(budget)} numbers for {users} users; give one for each, or one for all"
             )
+        self._check_batches()
         # No set of users can meet (11e) and (11f) together unless its largest member could alone; other
         # infeasible sets are handled at run time: the floor is kept, and the round is flagged.
         largest = self.data.samples_max
@@ -625,4 +633,18 @@ class Scenario(Section):
                 f" = {self.privacy.v_max:g}; raise privacy.v_max to at least"
                 f" {(self.privacy.n_min / largest) ** 2:.4g}, lower privacy.n_min to at most"
                 f" {math.sqrt(self.privacy.v_max) * largest:.4g}, or give users more samples"
+            )
+
+    def _check_batches(self) -> None:
+        """Batches of fixed size are no sums over samples that one sample more leaves as they are."""
+        privacy, batch = self.privacy, self.training.batch
+        sampled = getattr(self.training, "sampling", "fixed") == "poisson"
+        drawn = 0 < batch < self.data.samples_max
+        counts = privacy.noise != "off" and privacy.unit == "sample" and privacy.adjacency == "add_remove"
+        if counts and drawn and not sampled:
+            raise ValueError(
+                f"training.batch is {batch} and privacy.adjacency 'add_remove', but one sample more changes who is in a"
+                " batch of fixed size, which moves the sum of its gradients by far more than one clipped gradient; set"
+                " training.batch = 0 (all samples), training.sampling = \"poisson\", or privacy.adjacency ="
+                " \"replace_one\""
             )

@@ -29,11 +29,12 @@ from covey.federated import (
     count_weights,
     initial_weights,
 )
+from covey.federated.training import least_noise
 from covey.identification import Rule, ScoreRule, build_rule
 from covey.identification.start import build_start, known_models
 from covey.part_checks import why_not_callable
 from covey.parts import AGGREGATIONS, CHANNELS, DATA_OVER_TIME, LOCAL_TRAININGS, MOBILITIES, RULES
-from covey.privacy import Journal, Ledger, build_noise, charge_lost
+from covey.privacy import Journal, Ledger, build_noise, charge_lost, labelled
 from covey.radio import ChannelModel, MobilityModel, TraceMobility, build_channel, build_mobility, place
 from covey.scenario import Scenario, load_scenario
 from covey.seeding import generator
@@ -158,7 +159,7 @@ class Simulation:
             mobility=mobility or build_mobility(scenario.mobility, scenario.network.area_m),
             fleet=fleet or _engine(scenario, seed, module, self.data, workers, rule, training),
             transport=LossyTransport(scenario.radio.loss_probability, seed, transport),
-            journal=journal or Journal(),
+            journal=labelled(journal or Journal(), scenario.privacy.unit, scenario.privacy.adjacency),
             meter={},
         )
         try:
@@ -223,6 +224,14 @@ class Simulation:
         memory = world.mobility.start(first_m, generator(world.seed, "mobility"))
         users_m, memory = checked_positions(world, first_m, memory, "start")
         tasks = world.rule.start(world.users, scenario.first_tasks, truth, rng)
+        ledger = Ledger(
+            world.users,
+            delta=scenario.privacy.delta,
+            adjacency=scenario.privacy.adjacency,
+            unit=scenario.privacy.unit,
+            budget_epsilon=scenario.privacy.budget_epsilon,
+        )
+        ledger.plan(least_noise(scenario.privacy, world.local_training, world.clip, world.samples))
         return State(
             round=0,
             positions_m=users_m,
@@ -234,12 +243,7 @@ class Simulation:
             served_rounds=np.zeros(world.users, dtype=np.int64),
             exhausted=np.zeros(world.users, dtype=bool),
             memory=world.start.memory,
-            ledger=Ledger(
-                world.users,
-                delta=scenario.privacy.delta,
-                adjacency=scenario.privacy.adjacency,
-                budget_epsilon=scenario.privacy.budget_epsilon,
-            ),
+            ledger=ledger,
         )
 
     def _empty_history(self, policy: str, rounds: int) -> History:

@@ -459,6 +459,13 @@ class Privacy(Section):
     adjacency: Literal["replace_one", "add_remove"] = Field(
         "replace_one", description="Neighbouring data sets: one sample replaced, or one added or removed."
     )
+    target_epsilon: Annotated[float, Field(ge=1e-3, le=1e4, allow_inf_nan=False)] | None = Field(
+        None,
+        description=(
+            "Epsilon that a user who is served in every planned round may end with, in place of v_max: the cap on the"
+            " noise is worked out from it before round 1, and shown among the results."
+        ),
+    )
     unit: Literal["sample", "device"] = Field(
         "sample",
         description=(
@@ -493,6 +500,15 @@ class Privacy(Section):
         1.0,
         description="`noisy_contrasts` clips each sample's losses, less their mean over models, to this norm.",
     )
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if self.target_epsilon is not None and "v_max" in self.model_fields_set:
+            raise ValueError(
+                f"v_max is {self.v_max:g} and target_epsilon {self.target_epsilon:g}, but the target determines the cap"
+                " (11e); leave one of the two out"
+            )
+        return self
 
 
 class Security(Section):
@@ -625,8 +641,8 @@ class Scenario(Section):
         self._check_batches()
         # No set of users can meet (11e) and (11f) together unless its largest member could alone; other
         # infeasible sets are handled at run time: the floor is kept, and the round is flagged.
-        largest = self.data.samples_max
-        if self.privacy.noise != "off" and self.privacy.n_min > math.sqrt(self.privacy.v_max) * largest:
+        largest, given = self.data.samples_max, self.privacy.target_epsilon is None
+        if given and self.privacy.noise != "off" and self.privacy.n_min > math.sqrt(self.privacy.v_max) * largest:
             raise ValueError(
                 f"the noise problem is infeasible: no user of at most {largest} samples can add noise of at least"
                 f" n_min / samples = {self.privacy.n_min / largest:.4g} while the variance stays below v_max"

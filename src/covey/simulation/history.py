@@ -261,6 +261,10 @@ class History:
         return {
             "noise": privacy.noise,
             "adjacency": privacy.adjacency,
+            "unit": privacy.unit,
+            "v_max": privacy.v_max,
+            "n_min": privacy.n_min,
+            "target_epsilon": privacy.target_epsilon,
             "delta": privacy.delta,
             "clip": self.scenario.training.clip,
             "budget_epsilon": self.ledger.to_dict()["budget_epsilon"],

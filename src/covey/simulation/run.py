@@ -44,6 +44,7 @@ from covey.simulation.own_parts import TRANSPORT, check_training, checked_positi
 from covey.simulation.record import RoundRecord
 from covey.simulation.round import play_round
 from covey.simulation.state import State
+from covey.simulation.target import with_target
 from covey.simulation.world import LossyTransport, World, clipping_norms
 
 #: Largest number of rounds of a run, that of `training.rounds`.
@@ -136,11 +137,12 @@ class Simulation:
         start = build_start(scenario, rule)
         training: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
         aggregation: Aggregation = AGGREGATIONS.build(scenario.training.aggregation, scenario)
+        resolved = with_target(scenario, members.samples, rounds=rounds, training=training, rule=rule)
         over_time: DataOverTime = DATA_OVER_TIME.build(scenario.data.over_time, scenario, seed)
         lacking = what_is_lacking(scenario, members) | ({} if fleet is None else dict(fleet.lacks))
         check_parts(scenario, lacking, rule, start, training, aggregation, over_time)
         self.world = World(
-            scenario=scenario,
+            scenario=resolved,
             seed=seed,
             stations_m=stations_m,
             samples=members.samples,

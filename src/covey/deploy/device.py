@@ -134,8 +134,8 @@ class Device:
             "user": self.user,
             "spent_gradient": float(ledger.spent["gradient"][0]),
             "spent_identity": float(ledger.spent["identity"][0]),
-            "spent_sampled": ledger.sampled.encoded(0),
             "held": " ".join(f"{name}={digest}" for name, digest in self._held.items()),
+            **({"spent_sampled": ledger.sampled.encoded(0)} if ledger.sampled else {}),
         }
 
     def _hello(self, request: Packet) -> Packet:

@@ -292,8 +292,9 @@ class DeviceFleet:
             **{what: " ".join(self._digests[name] for name in names) for what, names in needed.items()},
             "spent_gradient": float(self._mirror["gradient"][user]),
             "spent_identity": float(self._mirror["identity"][user]),
-            "spent_sampled": self._sampled_mirror.encoded(user),
         }
+        if self._sampled_mirror:
+            common["spent_sampled"] = self._sampled_mirror.encoded(user)
         lacking = [
             name for names in needed.values() for name in names if self._held[user].get(name) != self._digests[name]
         ]

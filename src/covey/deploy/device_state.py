@@ -33,7 +33,8 @@ class DeviceState:
 
     ledger: the privacy cost of this device over all runs. runs: the last round that was answered, by run.
     identity: the task that the device identified, by run. planned: an upload with the least noise that the device's own
-    scenario allows, for which the order of its budget is chosen; see `Ledger.plan`. Open it only while holding the folder's lock.
+    scenario allows, for which the order of its budget is chosen; see `Ledger.plan`. Open it only while holding the
+    folder's lock.
     """
 
     def __init__(

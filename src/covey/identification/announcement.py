@@ -98,8 +98,8 @@ class ChargedAnnouncement(Announcement):
             )
         if scenario.privacy.unit == "device":
             raise ScenarioError(
-                f"privacy.identity is '{scenario.privacy.identity}', whose noise protects one sample, but privacy.unit is"
-                " 'device'; use privacy.identity = 'from_release', which is made of uploads that are protected as asked"
+                f"privacy.identity is '{scenario.privacy.identity}', whose noise protects one sample, but privacy.unit"
+                " is 'device'; use privacy.identity = 'from_release', which is made of uploads that are protected as asked"
             )
 
     @property

@@ -88,7 +88,9 @@ def budget_of_divergence(budget: float, delta: float, orders: Floats = ORDERS) -
     return np.asarray(budget - np.log1p(-1.0 / orders) + np.log(delta * orders) / (orders - 1.0))
 
 
-def composed_epsilon(rho_gaussian: float, rho_other: float, sums: Sums, delta: float, method: Method = "exact") -> float:
+def composed_epsilon(
+    rho_gaussian: float, rho_other: float, sums: Sums, delta: float, method: Method = "exact"
+) -> float:
     """Epsilon at `delta` of Gaussian releases on all samples (rho), announcements (rho) and `sums` on Poisson samples.
 
     `exact`: by privacy loss distributions, or, with announcements, as `zcdp`. `zcdp`: by Renyi divergences, which

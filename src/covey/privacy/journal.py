@@ -202,6 +202,8 @@ def _entry(values: dict[str, object]) -> Entry:
     releases = None
     if "mechanism" in values:
         releases = _releases(values, len(users))
+        if not np.allclose(costs, releases.rho, rtol=1e-9, atol=0.0):
+            raise ValueError("the rho that it says is not that of the releases that it says")
     unit, adjacency = (None if values.get(name) is None else str(values[name]) for name in ("unit", "adjacency"))
     return Entry(number, kind, tuple(int(user) for user in users), costs, releases, unit, adjacency)
 

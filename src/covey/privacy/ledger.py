@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from covey.privacy.accounting import Adjacency, Method, Unit, best_order, epsilon, rho_for_epsilon
 from covey.privacy.composition import (
     ORDERS,
-    Sums,
     budget_of_divergence,
     composed_epsilon,
     epsilon_of_divergences,
@@ -136,9 +135,7 @@ class Ledger:
             price = np.broadcast_to(np.asarray(cost, float), index.shape)
         return np.asarray(self.charged[index] + price <= self.budget_rho[index])
 
-    def charge(
-        self, users: Sequence[int] | NDArray[np.int64], rho: Cost, kind: Kind = "gradient"
-    ) -> NDArray[np.bool_]:
+    def charge(self, users: Sequence[int] | NDArray[np.int64], rho: Cost, kind: Kind = "gradient") -> NDArray[np.bool_]:
         """Charge one release of cost `rho` (n,), rho or releases, to each of these users; (n,) bool, False if refused.
 
         A refused user's total is unchanged and its release must not be sent.
@@ -233,9 +230,9 @@ class Ledger:
         """(U,) epsilon of each user at `delta` (the ledger's own when not given).
 
         The exact formula holds for Gaussian releases alone: users who also announced identities get
-        the tight value for any noise in its place. Of users with sampled sums, the `MOST_EXACT` different histories that
-        cost most are composed by privacy loss distributions, and all others by Renyi divergences, which are an upper
-        bound.
+        the tight value for any noise in its place. Of users with sampled sums, the `MOST_EXACT` different histories
+        that cost most are composed by privacy loss distributions, and all others by Renyi divergences, which are an
+        upper bound.
         """
         at = self.delta if delta is None else delta
         methods: list[Method] = [
@@ -252,14 +249,16 @@ class Ledger:
         """(n,) epsilon of these users, who have sampled sums."""
         if method == "exact":
             bounds = self._bounds(users, delta)
-            exact, found = dict[tuple[float, float, Sums], float](), np.empty(len(users))
-            for row in np.argsort(-bounds, kind="stable").tolist():
-                user = int(users[row])
+            rows, known = self.sampled.rows, dict[tuple[float, float, bytes], float]()
+            ends = np.searchsorted(np.ascontiguousarray(rows[:, 0]), users, side="right").tolist()
+            starts, found = [0, *ends[:-1]], np.empty(len(users))
+            for place in np.argsort(-bounds, kind="stable").tolist():
+                user = int(users[place])
                 gaussian, other = (float(self.spent[kind][user]) for kind in KINDS)
-                key = (gaussian, other, self.sampled.of(user))
-                if key not in exact and len(exact) < MOST_EXACT:
-                    exact[key] = composed_epsilon(*key, delta)
-                found[row] = exact.get(key, bounds[row])
+                history = (gaussian, other, rows[starts[place] : ends[place], 1:].tobytes())
+                if history not in known and len(known) < MOST_EXACT:
+                    known[history] = composed_epsilon(gaussian, other, self.sampled.of(user), delta)
+                found[place] = known.get(history, bounds[place])
             return found
         if method == "zcdp":
             return self._bounds(users, delta)

@@ -113,7 +113,12 @@ class SampledSums:
     def from_list(cls, saved: Sequence[Sequence[int]], users: int) -> SampledSums:
         """What `to_list` gave; raises ValueError where it cannot be that."""
         rows = np.array(saved, dtype=np.int64).reshape(-1, 4) if len(saved) else np.zeros((0, 4), dtype=np.int64)
-        if len(rows) != len(saved) or np.any(np.abs(rows[:, 1:3]) > MOST_LEVEL) or np.any(rows[:, 3] < 1) or np.any(rows[:, 2] > 0):
+        if (
+            len(rows) != len(saved)
+            or np.any(np.abs(rows[:, 1:3]) > MOST_LEVEL)
+            or np.any(rows[:, 3] < 1)
+            or np.any(rows[:, 2] > 0)
+        ):
             raise ValueError("a sampled release without a count, or with a rate above 1")
         if np.any(rows[:, 0] < 0) or np.any(rows[:, 0] >= users):
             raise ValueError("a sampled release of a user who does not exist")

@@ -60,8 +60,8 @@ def v_max_for(
     alone = epsilon(announced_rho, delta, "zcdp")
     if alone >= target:
         raise ScenarioError(
-            f"privacy.target_epsilon is {target:g}, but the announcements of tasks alone cost epsilon {alone:.4g}; raise"
-            f" it above {alone:.4g}, lower privacy.identity_rho, or announce less often"
+            f"privacy.target_epsilon is {target:g}, but the announcements of tasks alone cost epsilon {alone:.4g};"
+            f" raise it above {alone:.4g}, lower privacy.identity_rho, or announce less often"
         )
 
     def spent(v_max: float, users: Ints | None = None) -> Ledger:

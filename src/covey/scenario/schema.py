@@ -661,6 +661,6 @@ class Scenario(Section):
             raise ValueError(
                 f"training.batch is {batch} and privacy.adjacency 'add_remove', but one sample more changes who is in a"
                 " batch of fixed size, which moves the sum of its gradients by far more than one clipped gradient; set"
-                " training.batch = 0 (all samples), training.sampling = \"poisson\", or privacy.adjacency ="
-                " \"replace_one\""
+                ' training.batch = 0 (all samples), training.sampling = "poisson", or privacy.adjacency ='
+                ' "replace_one"'
             )

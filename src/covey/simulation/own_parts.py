@@ -185,8 +185,8 @@ def checked_releases(world: World, releases: Any, users: int) -> GaussianRelease
     if releases.sampled.any() and world.scenario.privacy.adjacency != "add_remove":
         raise ScenarioError(
             "a gain from Poisson sampling is accounted for adding or removing a sample only, but privacy.adjacency is"
-            f" '{world.scenario.privacy.adjacency}'; set privacy.adjacency = \"add_remove\", or train on batches that are"
-            " not sampled"
+            f" '{world.scenario.privacy.adjacency}'; set privacy.adjacency = \"add_remove\", or train on batches that"
+            " are not sampled"
         )
     return releases
 

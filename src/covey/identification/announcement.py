@@ -99,7 +99,7 @@ class ChargedAnnouncement(Announcement):
         if scenario.privacy.unit == "device":
             raise ScenarioError(
                 f"privacy.identity is '{scenario.privacy.identity}', whose noise protects one sample, but privacy.unit"
-                " is 'device'; use privacy.identity = 'from_release', which is made of uploads that are protected as asked"
+                " is 'device'; use privacy.identity = 'from_release', which is made of uploads that are protected so"
             )
 
     @property

@@ -45,13 +45,13 @@ def sampled_audit(
 ) -> GaussianAudit:
     """Measured mu of two neighbours with its confidence interval, beside that of the claimed mechanism.
 
-    without, with_sample: (n, steps) projections of releases on data without and with the added sample, in sensitivities,
-    centred so that without noise and without the sample they are 0. multiplier, rate: of the claim; its mu at the same
-    threshold is found from draws of the claimed mechanism. `consistent` needs more than a mu not above the claim: an
-    interval that contains it, see `GaussianAudit.low` and `high`.
+    without, with_sample: (n, steps) projections of releases on data without and with the added sample, in
+    sensitivities, centred so that without noise and without the sample they are 0. multiplier, rate: of the claim; its
+    mu at the same threshold is found from draws of the claimed mechanism. `consistent` says only that the measured mu
+    is not above the claim; a correct mechanism also has the claim between `low` and `high`.
     """
     scores = [sampled_scores(projections, multiplier, rate) for projections in (without, with_sample)]
-    low, high = _distance(*scores, alpha)
+    low, high = _distance(scores[0], scores[1], alpha)
     steps, rng = np.asarray(without).shape[1], np.random.default_rng(seed)
     # The claimed mechanism; without noise of its own in the threshold, and symmetric in the order of the two.
     ideal = rng.normal(0.0, multiplier, (2, _DRAWN, steps))

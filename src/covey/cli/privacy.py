@@ -235,7 +235,7 @@ def _planned(options: Options, method: Method | None, picture: bool) -> Answer:
     holds, excluded = assumptions(plan, wording), not_covered(wording)
     if chosen is not None:
         holds += _advice(plan, chosen)
-    paste = _to_paste(plan, chosen)
+    paste = _to_paste(plan)
     record = {
         "paste": paste,
         "sentence": sentence,
@@ -337,14 +337,12 @@ def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Relea
     )
 
 
-def _to_paste(plan: Plan, scenario: Scenario | None) -> str:
+def _to_paste(plan: Plan) -> str:
     """Options of `covey run` that give the noise that was asked for; empty where something else was asked."""
-    from covey.report.privacy_section import rounded_up, short
+    from covey.report.privacy_section import short
 
     if plan.asked != "noise_std":
         return ""
-    if scenario is None:
-        return f"--set privacy.v_max={rounded_up(plan.noise_std**2, 5)}"
     return f"--set privacy.target_epsilon={short(plan.epsilon)} --set training.rounds={plan.rounds}"
 
 

@@ -22,8 +22,9 @@ def cap(
 ) -> float:
     adjacency = "add_remove" if rate < 1 else "replace_one"
     return v_max_for(
-        target, samples=SAMPLES, n_min=n_min, delta=1e-5, adjacency=adjacency, unit=unit, uploads=more.get("uploads", 20),
-        announced_rho=more.get("announced_rho", 0.0), releases=lambda std: releases(std, unit, rate, steps),
+        target, samples=SAMPLES, n_min=n_min, delta=1e-5, adjacency=adjacency, unit=unit,
+        uploads=int(more.get("uploads", 20)), announced_rho=more.get("announced_rho", 0.0),
+        releases=lambda std: releases(std, unit, rate, steps),
     )  # fmt: skip
 
 

@@ -146,7 +146,7 @@ def total_sheet(history: History, summary: Summary) -> Sheet:
         ("Energy of all stations (broadcasts)", quantity(totals["station_energy_j"], "J")),
         ("Uploads served", f"{totals['served']:,}, {totals['served'] / rounds:.1f} of {len(history.samples)} a round"),
         (
-            f"Largest epsilon of a user at delta = {number(delta, 1)}",
+            f"Largest epsilon of a user at delta = {number(delta, 1)} ({summary['privacy']['neighbours']})",
             number(summary["privacy"]["epsilon_max"]["exact"]),
         ),
         ("Violating users, summed over rounds", f"{totals['violators']:,}"),

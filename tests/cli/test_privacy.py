@@ -82,7 +82,8 @@ def test_three_givens_answer_the_fourth(ask: Ask, arguments: list[object], asked
     assert words in found["sentence"]
     code, out, err = ask(*arguments)
     assert (code, err) == (0, "")
-    assert " ".join(out.split()).startswith(found["sentence"])
+    assert found["paste"].startswith("--set privacy.target_epsilon=") == (asked == "noise_std")
+    assert " ".join(out.split()).startswith(f"{found['paste']} {found['sentence']}".strip())
     for text in ("simple", "zcdp", "exact", "Not covered", "one sample of one user", "task identities", "replay"):
         assert text in out
 

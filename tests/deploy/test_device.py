@@ -12,10 +12,12 @@ from tests.deploy.near import NearCourier, make_devices, open_devices, small
 
 from covey.deploy import Device, DeviceFleet
 from covey.deploy.app.wire import Packet
+from covey.deploy.device_state import DeviceState
 from covey.errors import DataError, OutputError, ScenarioError
 from covey.federated.steps import bounded_scores
 from covey.identification.noisy_max import identity_noise_scale, noisy_identities, score_width
-from covey.privacy import Ledger, read_journal, release_rho
+from covey.privacy import GaussianReleases, Ledger, read_journal, release_rho
+from covey.privacy.sampled import SampledSums
 
 
 class Recorder(NearCourier):
@@ -354,3 +356,33 @@ def test_mirror_of_the_server_is_raised_to_the_devices_total() -> None:
     ledger.charge([0, 1, 2], 0.5)
     raised = ledger.raise_to({"gradient": np.array([np.nan, 0.2, 0.9])})
     np.testing.assert_allclose(raised.rho, [0.5, 0.5, 0.9])
+
+
+def test_sampled_sums_of_a_device_survive_a_kill_and_older_backups(tmp_path: Path) -> None:
+    privacy = small("privacy.adjacency=add_remove").privacy
+    one = np.ones(1)
+    sums = GaussianReleases(2.0 * one, one, 0.1 * one, np.array([5]))
+    state = DeviceState(tmp_path / "device", privacy, 2.0, sums)
+    for number in range(3):
+        assert state.charge(number, "gradient", sums)
+    # Nothing is saved but the journal: the process is gone.
+    again = DeviceState(tmp_path / "device", privacy, 2.0, sums)
+    assert again.ledger.to_dict() == state.ledger.to_dict()
+    # A device whose folder is an old backup learns from the server what it lacks, once.
+    old = DeviceState(tmp_path / "old", privacy, 2.0, sums)
+    old.charge(0, "gradient", sums)
+    told = SampledSums.decoded(state.ledger.sampled.encoded(0), 0)
+    for _ in range(2):
+        old.raise_to(3, {}, told)
+    assert old.ledger.sampled == state.ledger.sampled
+    assert DeviceState(tmp_path / "old", privacy, 2.0, sums).ledger.sampled == state.ledger.sampled
+    # And the server raises its own to what devices say.
+    server = Ledger(2, adjacency="add_remove").raise_to({"sampled": SampledSums.decoded(told.encoded(0), 1).rows})
+    assert server.epsilon()[1] == pytest.approx(state.ledger.epsilon()[0])
+    assert server.epsilon()[0] == 0
+    # A charge for other neighbours is refused when the folder is opened.
+    with pytest.raises(DataError, match="do not add up"):
+        DeviceState(tmp_path / "device", small().privacy, 2.0)
+    while state.charge(4, "gradient", sums):
+        pass
+    assert state.ledger.epsilon()[0] <= 2.0

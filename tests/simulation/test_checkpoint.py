@@ -218,7 +218,7 @@ def test_a_checkpoint_without_a_checksum_is_read_and_its_damage_is_one_sentence(
         (lambda path: path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[1:])), "lacks charges"),
         (lambda path: path.write_bytes(path.read_bytes() + b"garbage\n"), "line 3 of"),
         (lambda path: path.write_bytes(path.read_bytes() + b"[" * 100_000 + b"\n"), "line 3 of"),
-        (lambda path: path.write_bytes(re.sub(rb'(?<="rho": \[)\d\.', b"0.00", path.read_bytes())), "rho for gradient"),
+        (lambda path: path.write_bytes(re.sub(rb'(?<="rho": \[)\d\.', b"0.00", path.read_bytes())), "is not that of"),
         (lambda path: Journal(path).record(0, "gradient", np.array([99]), np.array([1.0])), "names user 99"),
     ],
 )

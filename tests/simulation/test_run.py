@@ -143,9 +143,10 @@ def test_every_rule_runs(rule: str) -> None:
         assert history.ledger.releases.min() >= 3
 
 
-def test_minibatch_training_and_other_scenario_switches() -> None:
-    overrides = ["training.batch=16", "clustering.batch=20", "radio.fading=rayleigh", "radio.shadowing_db=6",
-                 "mobility.model=random_waypoint", "privacy.adjacency=add_remove"]  # fmt: skip
+@pytest.mark.parametrize("switch", ["training.batch=16", "privacy.adjacency=add_remove"])
+def test_minibatch_training_and_other_scenario_switches(switch: str) -> None:
+    overrides = [switch, "clustering.batch=20", "radio.fading=rayleigh", "radio.shadowing_db=6",
+                 "mobility.model=random_waypoint"]  # fmt: skip
     history = simulate(load_scenario("quick", overrides), rounds=3)
     assert np.isfinite(history.column("loss")).all()
 

@@ -18,6 +18,7 @@ from covey.scenario import PRESETS, Scenario, load_scenario
 
 if TYPE_CHECKING:
     from covey.cli.spending import Answer
+    from covey.federated import LocalTraining
     from covey.privacy.accounting import Adjacency, Method
     from covey.privacy.planning import Plan, Releases
     from covey.report.privacy_section import Noise, Wording
@@ -41,6 +42,9 @@ class Options:
     identity_epsilon: float | None
     identity_rho: float | None
     announcements: int | None
+    unit: str | None
+    steps: int | None
+    sampling_rate: float | None
     seed: int | None
     set: list[str] | None
 
@@ -81,6 +85,14 @@ def privacy(
     announcements: Annotated[
         int | None, typer.Option(help="Identities are announced in the first so many rounds; in all when not given.")
     ] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="What is protected: a sample (default) or all data of a device.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(help="Local steps in a round, each with noise of its own; 1.")] = None,
+    sampling_rate: Annotated[
+        float | None,
+        typer.Option(help="Probability of each sample to be in a step's batch (Poisson sampling); 1 for all samples."),
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(help="Formula that answers: exact (default), zcdp (default with announcements), simple."),
@@ -107,6 +119,8 @@ def privacy(
 
       covey privacy --rounds 50 --epsilon 4 --identity-rho 0.02 --announcements 5
 
+      covey privacy --rounds 60 --epsilon 4 --steps 10 --sampling-rate 0.1 --adjacency add_remove
+
       covey privacy quick --rounds 50 --out budget
 
       covey privacy --run runs/quick-greedy-seed0
@@ -116,7 +130,7 @@ def privacy(
 
     options = Options(
         scenario, rounds, noise_std, epsilon, delta, clip, samples, on, adjacency, identity_epsilon, identity_rho,
-        announcements, seed, set_ or None,
+        announcements, unit, steps, sampling_rate, seed, set_ or None,
     )  # fmt: skip
     formula: Method | None = _choice("--method", method, get_args(Method))
     picture = out is not None
@@ -152,6 +166,8 @@ def _write(answer: Answer, text: str, out: Path) -> None:
 
 def _show(answer: Answer, console: Console) -> None:
     """Print the answer, the formulas behind it, and what it holds for and what not."""
+    if answer.paste:
+        console.print(answer.paste, markup=False, soft_wrap=True)
     console.print(answer.sentence, style="bold", markup=False)
     console.print(answer.table)
     for title, lines in (("This holds as follows:", answer.holds), ("Not covered:", answer.excluded)):
@@ -165,6 +181,7 @@ def _show(answer: Answer, console: Console) -> None:
 def _planned(options: Options, method: Method | None, picture: bool) -> Answer:
     """The answer to a budget question."""
     from covey.cli.spending import Answer
+    from covey.privacy.accounting import Unit
     from covey.privacy.planning import Releases, solve
     from covey.report.privacy_section import (
         Noise,
@@ -181,6 +198,8 @@ def _planned(options: Options, method: Method | None, picture: bool) -> Answer:
     if options.scenario is not None:
         _refuse(options, ("clip", "samples"), "is not for a scenario, which has its own; use --set training.clip=..."
                 " or --set data.samples_min=...")  # fmt: skip
+        _refuse(options, ("unit", "steps", "sampling_rate"), "is not for a scenario, whose local training and"
+                " privacy.unit say it; use --set")  # fmt: skip
         chosen = load_scenario(options.scenario, options.set or ())
         releases, wording, noise_std = _of_scenario(chosen, options, on)
     else:
@@ -193,6 +212,8 @@ def _planned(options: Options, method: Method | None, picture: bool) -> Answer:
         releases = Releases(
             1.0 if options.clip is None else options.clip, _adjacency(options) or "replace_one",
             identity_rho=identity_rho, announcements=options.announcements,
+            unit=_choice("--unit", options.unit, get_args(Unit)) or "sample", steps=options.steps or 1,
+            rate=1.0 if options.sampling_rate is None else options.sampling_rate,
         )  # fmt: skip
         wording = Wording(options.samples, on, raw_identities=identity_rho == 0.0)
         noise_std = None
@@ -214,10 +235,15 @@ def _planned(options: Options, method: Method | None, picture: bool) -> Answer:
     holds, excluded = assumptions(plan, wording), not_covered(wording)
     if chosen is not None:
         holds += _advice(plan, chosen)
-    record = {"sentence": sentence, "scenario": None if chosen is None else chosen.name} | plan.to_dict()
+    paste = _to_paste(plan)
+    record = {
+        "paste": paste,
+        "sentence": sentence,
+        "scenario": None if chosen is None else chosen.name,
+    } | plan.to_dict()
     record |= {"samples": wording.samples, "holds": holds, "not_covered": excluded}
     figure = draw_plan(plan, wording) if picture else None
-    return Answer(sentence, formula_table(plan, wording), holds, excluded, figure, record)
+    return Answer(sentence, formula_table(plan, wording), holds, excluded, figure, record, paste)
 
 
 def _three(
@@ -251,11 +277,16 @@ def _three(
 
 def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Releases, Wording, float | None]:
     """What the user who can lose most sends in this scenario, how to speak of it, and the noise it adds at least."""
+    import numpy as np
+
     from covey.cli.spending import raw_identities
     from covey.data.dealing import draw_sizes
     from covey.identification import ScoreRule, build_rule
+    from covey.parts import LOCAL_TRAININGS
     from covey.privacy.planning import Releases, worst_user
+    from covey.privacy.target import least_std
     from covey.report.privacy_section import Wording
+    from covey.simulation.target import with_target
 
     privacy, clustering = scenario.privacy, scenario.clustering
     if privacy.noise == "off":
@@ -265,7 +296,18 @@ def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Relea
         )
     seed = options.seed or 0
     sizes = draw_sizes(scenario.data, scenario.network.users, seed)
+    scenario = with_target(scenario, sizes)
+    privacy = scenario.privacy
     user, clip, noise_std = worst_user(sizes, scenario.training.clip, privacy.v_max, privacy.n_min)
+    training: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
+    if privacy.unit == "device":
+        # The largest user: noise on an update is not scaled by samples, and its is the least.
+        user = int(sizes.argmax())
+        free = privacy.n_min <= privacy.v_max**0.5 * sizes.min()
+        noise_std = max(privacy.n_min / sizes[user], float(least_std(sizes, privacy.v_max)[user]) if free else 0.0)
+        clip = scenario.training.clip * float(sizes.mean())
+    own = scenario.training.clip * float(sizes.mean()) / sizes[[user]]
+    told = training.releases(own, np.array([noise_std]), sizes[[user]])
     identity_rho, most, first = _identity_rho(options), options.announcements, 1
     rule = build_rule(scenario)
     announced = rule.announcement.rho if isinstance(rule, ScoreRule) else 0.0
@@ -277,10 +319,14 @@ def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Relea
     releases = Releases(
         clip, _adjacency(options) or privacy.adjacency, uploads=1 + rule.uploads, identity_rho=identity_rho,
         first_announcement=first, announce_every=clustering.announce_every if first == 2 else 1, announcements=most,
+        unit=privacy.unit, steps=int(told.steps[0]), rate=float(told.rate[0]),
     )  # fmt: skip
+    kind, beside = ("smallest", "and alone in its task")
+    if privacy.unit == "device":
+        kind, beside = ("largest", "beside the smaller users that leave it the least noise")
     whom = (
         f"The answer holds for the user of '{scenario.name}' who can lose most: with seed {seed} this is user {user},"
-        f" the smallest, with {sizes[user]} samples, served in every round and alone in its task, which is when its"
+        f" the {kind}, with {sizes[user]} samples, served in every round {beside}, which is when its"
         " noise is least. Everybody else loses as much or less."
     )
     budget = privacy.budget_epsilon[user] if isinstance(privacy.budget_epsilon, tuple) else privacy.budget_epsilon
@@ -289,6 +335,15 @@ def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Relea
         Wording(int(sizes[user]), on, whom, budget, identity_rho == 0.0 and raw_identities(scenario)),
         noise_std,
     )
+
+
+def _to_paste(plan: Plan) -> str:
+    """Options of `covey run` that give the noise that was asked for; empty where something else was asked."""
+    from covey.report.privacy_section import short
+
+    if plan.asked != "noise_std":
+        return ""
+    return f"--set privacy.target_epsilon={short(plan.epsilon)} --set training.rounds={plan.rounds}"
 
 
 def _advice(plan: Plan, scenario: Scenario) -> list[str]:

@@ -16,6 +16,7 @@ from covey.errors import ResumeError, ScenarioError
 from covey.identification.rule import ScoreRule, rule_of
 from covey.privacy import JOURNAL, Ledger, charge_lost, read_journal
 from covey.privacy.accounting import Method
+from covey.privacy.words import PROTECTED
 from covey.report.privacy_section import Wording, draw_spent, not_covered, short, spent_holds, spent_record, spent_table
 from covey.report.words import count, number
 from covey.scenario import Scenario, load_stored_scenario
@@ -25,7 +26,7 @@ from covey.simulation.history import PRIVACY_NOTES
 
 @dataclass(frozen=True)
 class Answer:
-    """What the command shows: a sentence, a table, remarks, a picture, and all of it for machines."""
+    """What the command shows: a sentence, a table, remarks, a picture, all of it for machines, and options to paste."""
 
     sentence: str
     table: RenderableType
@@ -33,6 +34,7 @@ class Answer:
     excluded: list[str]
     figure: Figure | None
     record: dict[str, Any]
+    paste: str = ""
 
 
 def raw_identities(scenario: Scenario) -> bool:
@@ -66,8 +68,7 @@ def spent_by(folder: Path, method: Method | None, picture: bool) -> Answer:
         )
     holds = [
         PRIVACY_NOTES[scenario.privacy.noise],
-        "What is protected is one sample of one user, "
-        + ("replaced by any other." if ledger.adjacency == "replace_one" else "added or removed."),
+        PROTECTED[ledger.unit, ledger.adjacency],
         "Public, that is known to everybody: numbers of samples, clipping norms, all noise levels, and who is served"
         " in which round.",
     ]

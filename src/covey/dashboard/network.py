@@ -23,6 +23,7 @@ from covey.privacy import epsilon, release_rho
 from covey.radio import build_channel, distances, place
 from covey.scenario import Scenario, schema
 from covey.seeding import generator
+from covey.simulation.target import with_target
 from covey.simulation.world import clipping_norms
 
 #: Maximum number of users for slow policies, and time limit of the exact one in seconds.
@@ -67,6 +68,7 @@ class Network:
         self.stations_m, self.users_m = place(size, seed)
         self.tasks = _given(tasks, draw_groups(users, size.tasks, seed), "tasks")
         self.samples = _given(samples, draw_sizes(scenario.data, users, seed), "samples")
+        self.scenario = scenario = with_target(scenario, self.samples)
         if self.tasks.max() >= size.tasks:
             raise ScenarioError(f"a user has task {self.tasks.max()}, but tasks are numbered 0 to {size.tasks - 1}")
         gains = build_channel(scenario, seed).gains(self.users_m, self.stations_m, round)

@@ -26,14 +26,16 @@ from covey.federated import (
     count_weights,
     one_thread,
 )
+from covey.federated.training import least_noise
 from covey.federated.user_compute import UserCompute
 from covey.identification import ScoreRule, build_rule
 from covey.parts import LOCAL_TRAININGS
 from covey.privacy import build_noise
+from covey.privacy.sampled import SampledSums
 from covey.security import SecurityError
 
 #: Header fields that may differ when a request is retried.
-_NOT_ASKED = ("spent_gradient", "spent_identity")
+_NOT_ASKED = ("spent_gradient", "spent_identity", "spent_sampled")
 #: The packages that decode requests: errors raised there concern the request, not the data.
 _READERS = ("covey.deploy.", "covey.security.")
 
@@ -56,9 +58,12 @@ class Device:
     def __init__(self, folder: DeviceFolder, *, budget_epsilon: float | None = None, metrics: bool = False) -> None:
         self.folder, self.user, self.metrics = folder, folder.user, metrics
         self.scenario = folder.scenario
-        self.state = DeviceState(folder.private, self.scenario.privacy, budget_epsilon)
+        self._training: LocalTraining = LOCAL_TRAININGS.build(self.scenario.training.local, self.scenario)
         data = folder.data()
         self.samples, self.test_samples = len(data["y"]), len(data["test_y"])
+        privacy, clip = self.scenario.privacy, np.array([self.scenario.training.clip])
+        planned = least_noise(privacy, self._training, clip, np.array([self.samples]))
+        self.state = DeviceState(folder.private, privacy, budget_epsilon, planned)
         module = build_model(self.scenario.model, data["x"].shape[1:], folder.classes)
         self.weights, self.tasks = count_weights(module), self.scenario.network.tasks
         self.shape = data["x"].shape[1:]
@@ -74,7 +79,6 @@ class Device:
         self._held: dict[str, str] = {}
         self._rule = build_rule(self.scenario)
         self._announcement = self._rule.announcement if isinstance(self._rule, ScoreRule) else None
-        self._training: LocalTraining = LOCAL_TRAININGS.build(self.scenario.training.local, self.scenario)
         noise = build_noise(self.scenario.privacy.noise, folder.seed)
         with one_thread():
             self._work = UserCompute(
@@ -118,7 +122,8 @@ class Device:
         # Without noise every release has infinite cost.
         if not (gradient >= 0 and identity >= 0) or (self._noised and math.isinf(gradient + identity)):
             raise ValueError(f"the totals {gradient} and {identity} are not valid privacy costs")
-        self.state.raise_to(number, {"gradient": gradient, "identity": identity})
+        sampled = SampledSums.decoded(str(header.get("spent_sampled", "")), 0)
+        self.state.raise_to(number, {"gradient": gradient, "identity": identity}, sampled)
         self.state.begin(run, number)
         self._receive(request)
         return self._does[kind](request)
@@ -130,6 +135,7 @@ class Device:
             "spent_gradient": float(ledger.spent["gradient"][0]),
             "spent_identity": float(ledger.spent["identity"][0]),
             "held": " ".join(f"{name}={digest}" for name, digest in self._held.items()),
+            **({"spent_sampled": ledger.sampled.encoded(0)} if ledger.sampled else {}),
         }
 
     def _hello(self, request: Packet) -> Packet:
@@ -258,8 +264,8 @@ class Device:
         task = -1 if purpose == "kmeans_noise" else self.task_of(request)
         if task < 0:
             self._base[...] = self._vector(request, "base/weights")
-        rho = float(self._training.rho(np.array([clip]), np.array([noise_std]), np.array([self.samples]))[0])
-        if not self.state.charge(number, "gradient", rho):
+        releases = self._training.releases(np.array([clip]), np.array([noise_std]), np.array([self.samples]))
+        if not self.state.charge(number, "gradient", releases):
             raise Refusal("refused", "the privacy budget of this device does not cover this upload")
         self._work.uploads = np.empty((1, self.weights), np.float32)
         norm, clipped, _ = self._work.train(

@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -19,6 +20,7 @@ from covey.federated import Evaluation, Members, Releases, Steps, Upload
 from covey.identification import ScoreRule, build_rule
 from covey.privacy import Ledger
 from covey.privacy.ledger import KINDS
+from covey.privacy.sampled import SampledSums
 from covey.scenario import Scenario
 from covey.security import MaskedSums, Parameters
 from covey.simulation.masking import threshold
@@ -91,6 +93,8 @@ class DeviceFleet:
         self._round = 0
         self._spent = {kind: np.full(self.users, np.nan) for kind in KINDS}
         self._mirror = {kind: np.zeros(self.users) for kind in KINDS}
+        #: Sampled sums that devices reported, and those of the server's ledger.
+        self._sampled, self._sampled_mirror = SampledSums(), SampledSums()
         self._models: dict[str, Array] = {}
         self._digests: dict[str, str] = {}
         self._held: list[dict[str, str]] = [{} for _ in range(self.users)]
@@ -100,6 +104,7 @@ class DeviceFleet:
         """Start `round` (from 0) with the totals of the server's ledger."""
         self._round = round
         self._mirror = {kind: ledger.spent[kind].copy() for kind in KINDS}
+        self._sampled_mirror = ledger.sampled
 
     def hear(self, hellos: Mapping[int, Packet]) -> None:
         """Process the devices' hellos."""
@@ -240,9 +245,9 @@ class DeviceFleet:
         told = self._ask("evaluate", {user: ({"task": int(tasks[user])}, {}) for user in range(self.users)})
         return Evaluation(*(np.array([_number(told, user, name) for user in range(self.users)]) for name in names))
 
-    def device_ledgers(self) -> Mapping[str, Floats]:
+    def device_ledgers(self) -> Mapping[str, NDArray[Any]]:
         """Total privacy cost reported by devices, over all runs."""
-        return {str(kind): values for kind, values in self._spent.items()}
+        return {str(kind): values for kind, values in self._spent.items()} | {"sampled": self._sampled.rows}
 
     def close(self) -> None:
         """No effect: devices keep waiting for the next run."""
@@ -288,6 +293,8 @@ class DeviceFleet:
             "spent_gradient": float(self._mirror["gradient"][user]),
             "spent_identity": float(self._mirror["identity"][user]),
         }
+        if self._sampled_mirror:
+            common["spent_sampled"] = self._sampled_mirror.encoded(user)
         lacking = [
             name for names in needed.values() for name in names if self._held[user].get(name) != self._digests[name]
         ]
@@ -301,6 +308,10 @@ class DeviceFleet:
             value = answer.header.get(f"spent_{kind}")
             if isinstance(value, float) and value >= 0 and math.isfinite(value):
                 self._spent[kind][user] = np.fmax(self._spent[kind][user], value)
+        with suppress(ValueError, OverflowError):
+            told_sums = SampledSums.decoded(str(answer.header.get("spent_sampled", "")), user)
+            if told_sums:
+                self._sampled = self._sampled.raised_to(told_sums)
 
     def _note(self, user: int, kind: str, status: str, reason: str) -> None:
         self.incidents.append(Incident(self._round + 1, user, kind, status, reason[:300]))

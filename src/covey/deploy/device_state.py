@@ -18,8 +18,9 @@ import numpy as np
 from covey.deploy.app.wire import Packet, pack, unpack
 from covey.errors import DataError, OutputError, ScenarioError
 from covey.files import write_atomically
-from covey.privacy import JOURNAL, Journal, Ledger, charge_lost, read_journal
-from covey.privacy.ledger import KINDS, Kind
+from covey.privacy import JOURNAL, GaussianReleases, Journal, Ledger, charge_lost, labelled, read_journal
+from covey.privacy.ledger import KINDS, Cost, Kind
+from covey.privacy.sampled import SampledSums, values_of
 from covey.scenario.schema import Privacy
 
 #: Relative tolerance within which two ledgers are considered equal.
@@ -31,10 +32,18 @@ class DeviceState:
     """The private folder of one device.
 
     ledger: the privacy cost of this device over all runs. runs: the last round that was answered, by run.
-    identity: the task that the device identified, by run. Open it only while holding the folder's lock.
+    identity: the task that the device identified, by run. planned: an upload with the least noise that the device's own
+    scenario allows, for which the order of its budget is chosen; see `Ledger.plan`. Open it only while holding the
+    folder's lock.
     """
 
-    def __init__(self, folder: Path, privacy: Privacy, budget_epsilon: float | None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        privacy: Privacy,
+        budget_epsilon: float | None,
+        planned: GaussianReleases | None = None,
+    ) -> None:
         if budget_epsilon is not None and not 0 < budget_epsilon < math.inf:
             raise ScenarioError(
                 f"the budget of a device, --budget-epsilon, is {budget_epsilon:g}; it must be a number above 0, or be"
@@ -42,8 +51,16 @@ class DeviceState:
             )
         self.folder = folder
         make_private(folder)
-        self._journal = Journal(folder / JOURNAL)
-        fresh = Ledger(1, delta=privacy.delta, adjacency=privacy.adjacency, budget_epsilon=budget_epsilon)
+        self._journal = labelled(Journal(folder / JOURNAL), privacy.unit, privacy.adjacency)
+        fresh = Ledger(
+            1,
+            delta=privacy.delta,
+            adjacency=privacy.adjacency,
+            unit=privacy.unit,
+            budget_epsilon=budget_epsilon,
+        )
+        if planned is not None:
+            fresh.plan(planned)
         try:
             self.ledger = charge_lost(fresh, read_journal(folder / JOURNAL), -1)
         except ValueError as error:
@@ -57,23 +74,31 @@ class DeviceState:
         self.ledger.measured[0] = saved.get("measured", 0)
         self.ledger.refusals[0] = saved.get("refusals", 0)
 
-    def charge(self, round: int, kind: Kind, rho: float) -> bool:
+    def charge(self, round: int, kind: Kind, cost: Cost) -> bool:
         """Charge a release, on disk before this returns; False, with nothing charged, if it exceeds the budget."""
-        if not self.ledger.affordable(_ME, rho)[0]:
+        if not isinstance(cost, GaussianReleases):
+            cost = np.atleast_1d(np.asarray(cost, dtype=np.float64))
+        if not self.ledger.affordable(_ME, cost)[0]:
             self.ledger.refuse(_ME)
             self.save()
             return False
-        self._journal.record(round, kind, _ME, np.array([rho]))
-        self.ledger.charge(_ME, rho, kind)
+        self._journal.record(round, kind, _ME, cost)
+        self.ledger.charge(_ME, cost, kind)
         return True
 
-    def raise_to(self, round: int, totals: dict[Kind, float]) -> None:
+    def raise_to(self, round: int, totals: dict[Kind, float], sampled: SampledSums | None = None) -> None:
         """Raise the ledger to the server's totals where they are larger: the device's state may be an old backup."""
         for kind in KINDS:
             missing = totals.get(kind, 0.0) - float(self.ledger.spent[kind][0])
             if missing > ROUNDING * (1.0 + totals.get(kind, 0.0)):
                 self._journal.record(round, kind, _ME, np.array([missing]))
                 self.ledger.add_lost(_ME, missing, kind)
+        lacking = None if sampled is None else self.ledger.sampled.lacks_of(sampled)
+        for multiplier, rate, count in () if lacking is None else lacking[:, 1:].tolist():
+            std, share = (values_of(np.array([level])) for level in (multiplier, rate))
+            sums = GaussianReleases(std, np.ones(1), share, np.array([count]))
+            self._journal.record(round, "gradient", _ME, sums)
+            self.ledger.add_lost(_ME, sums)
 
     def begin(self, run: str, round: int) -> None:
         """Record that `round` of `run` is being answered; deletes the answers of the round before."""

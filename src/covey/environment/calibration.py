@@ -144,6 +144,11 @@ _FIRST_CONTRAST_BOUND = 1.0
 
 def learning_settings(scenario: Scenario) -> dict[str, Any]:
     """Everything in a scenario that shapes how models learn, by key; radio, places and rewards do not."""
+    if scenario.privacy.target_epsilon is not None:
+        raise ScenarioError(
+            "the surrogate learns from privacy.v_max, but privacy.target_epsilon is given, whose cap depends on the"
+            " users; leave the target out and set privacy.v_max to the cap that a run's summary.json shows"
+        )
     data = scenario.data.model_dump(mode="json", exclude={"path", "groups"})
     if scenario.groups != scenario.network.tasks:
         data["groups"] = scenario.groups

@@ -110,7 +110,7 @@ class Fleet(Protocol):
     def open_masked_sums(self) -> Any:
         """The opened sums (`covey.security.MaskedSums`) where users mask their uploads themselves; else None."""
 
-    def device_ledgers(self) -> Mapping[str, Floats] | None:
+    def device_ledgers(self) -> Mapping[str, npt.NDArray[Any]] | None:
         """Total privacy cost in users' own ledgers, (U,) by kind of release; None without such ledgers."""
 
     def close(self) -> None:

@@ -96,6 +96,11 @@ class ChargedAnnouncement(Announcement):
                 f"privacy.identity is '{scenario.privacy.identity}' but privacy.noise is 'off'; use 'replay' or"
                 " 'secure' noise, or raw identities"
             )
+        if scenario.privacy.unit == "device":
+            raise ScenarioError(
+                f"privacy.identity is '{scenario.privacy.identity}', whose noise protects one sample, but privacy.unit"
+                " is 'device'; use privacy.identity = 'from_release', which is made of uploads that are protected so"
+            )
 
     @property
     def rho(self) -> float:

@@ -50,17 +50,16 @@ class KMeans(Rule):
         """All users upload a step from the common model; k-means on what arrived names their tasks."""
         # Imported here because listing and planning rules needs no torch.
         from covey.federated import Steps, admit
+        from covey.federated.training import least_noise
 
-        privacy, training = at.scenario.privacy, at.scenario.training
-        noise_std = np.zeros(at.users)
-        if privacy.noise != "off":
-            noise_std = np.maximum(privacy.n_min / at.samples, np.sqrt(privacy.v_max))
+        training = at.scenario.training
+        releases = least_noise(at.scenario.privacy, at.training, at.clip, at.samples)
+        noise_std = releases.noise_std
         ledger = at.ledger.copy()
         everyone = np.arange(at.users)
-        rho = at.training.rho(at.clip, noise_std, at.samples)
-        paid = ledger.charge(everyone, rho)
+        paid = ledger.charge(everyone, releases)
         users = everyone[paid]
-        at.journal.record(at.round, "gradient", users, rho[users])
+        at.journal.record(at.round, "gradient", users, releases.of(users))
         identities = at.identities.copy()
         if len(users) >= at.tasks:
             start = at.models.mean(axis=0, dtype=np.float64).astype(np.float32)

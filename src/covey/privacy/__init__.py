@@ -2,7 +2,7 @@
 
 from covey.privacy.accounting import epsilon, release_rho, rho_for_epsilon, sensitivity
 from covey.privacy.events import GaussianReleases
-from covey.privacy.journal import JOURNAL, Journal, charge_lost, read_journal, read_whole_journal
+from covey.privacy.journal import JOURNAL, Journal, charge_lost, labelled, read_journal, read_whole_journal
 from covey.privacy.ledger import Ledger
 from covey.privacy.noise_source import NoNoise, ReplayNoise, SecureNoise, build_noise
 
@@ -17,6 +17,7 @@ __all__ = [
     "build_noise",
     "charge_lost",
     "epsilon",
+    "labelled",
     "read_journal",
     "read_whole_journal",
     "release_rho",

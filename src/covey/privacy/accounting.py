@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Adjacency = Literal["replace_one", "add_remove"]
+#: What a neighbouring data set differs in: one sample of a user, or all data of a device.
+Unit = Literal["sample", "device"]
 Method = Literal["exact", "zcdp", "simple"]
 
 #: The largest total rho for which formulas differ in more than their last digits.
@@ -72,6 +74,16 @@ def epsilon(rho: float, delta: float, method: Method = "exact") -> float:
 
 def _epsilon_zcdp(rho: float, delta: float) -> float:
     """min over alpha > 1 of rho alpha + ln(1 - 1/alpha) - ln(delta alpha) / (alpha - 1)."""
+    return _tightest_order(rho, delta)[1]
+
+
+def best_order(rho: float, delta: float) -> float:
+    """The order of the Renyi divergence at which the tight conversion of `rho` is attained."""
+    return _tightest_order(rho, delta)[0]
+
+
+def _tightest_order(rho: float, delta: float) -> tuple[float, float]:
+    """The order at which the tight conversion is attained, and epsilon."""
     from scipy.optimize import minimize_scalar
 
     def bound(log_excess: float) -> float:
@@ -81,9 +93,9 @@ def _epsilon_zcdp(rho: float, delta: float) -> float:
     centre = 0.5 * math.log(math.log(1.0 / delta) / rho)
     # Below this the best alpha is so close to 1 that 1 - 1/alpha may be 0 in floating point.
     if centre < -28.0:
-        return rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
+        return 1.0 + math.exp(centre), rho + 2.0 * math.sqrt(rho * math.log(1.0 / delta))
     found = minimize_scalar(bound, bounds=(centre - 8.0, centre + 8.0), method="bounded", options={"xatol": 1e-10})
-    return max(0.0, float(found.fun))
+    return 1.0 + math.exp(float(found.x)), max(0.0, float(found.fun))
 
 
 def rho_for_epsilon(target: float, delta: float, method: Method = "zcdp") -> float:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.typing import NDArray
 
 from covey.privacy.accounting import Adjacency, sensitivity
 
@@ -47,9 +49,18 @@ class GaussianReleases:
         return cls(std, most, np.broadcast_to(rates, std.shape), np.broadcast_to(counts, std.shape))
 
     @property
+    def sampled(self) -> NDArray[np.bool_]:
+        """(n,) whose batches are Poisson samples, so that sampling hides who is in them."""
+        return np.asarray((self.rate < 1.0) & (self.noise_std > 0))
+
+    def of(self, rows: NDArray[Any]) -> GaussianReleases:
+        """The releases of these users only; rows: (n,) bool, or indices (m,)."""
+        return GaussianReleases(self.noise_std[rows], self.sensitivity[rows], self.rate[rows], self.steps[rows])
+
+    @property
     def multiplier(self) -> Floats:
         """(n,) noise multiplier: standard deviation of the noise divided by the sensitivity."""
-        return self.noise_std / self.sensitivity
+        return np.asarray(self.noise_std / self.sensitivity)
 
     @property
     def rho(self) -> Floats:

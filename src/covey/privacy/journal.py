@@ -17,39 +17,74 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.errors import OutputError
-from covey.privacy.ledger import KINDS, Kind, Ledger
+from covey.privacy.accounting import Adjacency, Unit
+from covey.privacy.events import GaussianReleases
+from covey.privacy.ledger import KINDS, Cost, Kind, Ledger
 
 JOURNAL = "ledger.jsonl"
+#: The mechanism of `GaussianReleases`, in journals.
+MECHANISM = "gaussian"
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One charge: in `round` (from 0), `users` (n,) paid `rho` (n,) for a release of this kind."""
+    """One charge: in `round` (from 0), `users` (n,) paid `rho` (n,) for a release of this kind.
+
+    releases: what was released, where that is known; it then says what is charged. unit and adjacency are None in
+    journals that do not say them.
+    """
 
     round: int
     kind: Kind
     users: tuple[int, ...]
     rho: tuple[float, ...]
+    releases: GaussianReleases | None = None
+    unit: str | None = None
+    adjacency: str | None = None
+
+    @property
+    def cost(self) -> Cost:
+        """What a ledger is charged."""
+        return np.array(self.rho) if self.releases is None else self.releases
 
 
 class Journal:
-    """Appends charges to the file at `path`; without one, for runs in memory, nothing is written."""
+    """Appends charges to the file at `path`; without one, for runs in memory, nothing is written.
+
+    Every line says what neighbours differ in, where `unit` and `adjacency` are set; see `labelled`.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         self.path = path
+        self.unit: Unit | None = None
+        self.adjacency: Adjacency | None = None
         #: Charges of the last round that had any.
         self.last: list[Entry] = []
 
-    def record(self, round: int, kind: Kind, users: NDArray[np.int64], rho: NDArray[np.float64]) -> None:
-        """Write a charge; returns once it is on disk."""
+    def record(self, round: int, kind: Kind, users: NDArray[np.int64], cost: Cost) -> None:
+        """Write the charge of `cost` (n,), rho or releases, to `users` (n,); returns once it is on disk."""
         if len(users) == 0:
             return
         kept = self.last if self.last and self.last[0].round == round else []
-        entry = Entry(round, kind, tuple(users.tolist()), tuple(rho.tolist()))
+        releases = cost if isinstance(cost, GaussianReleases) else None
+        rho = np.asarray(cost.rho if isinstance(cost, GaussianReleases) else cost, dtype=np.float64)
+        entry = Entry(
+            round, kind, tuple(users.tolist()), tuple(rho.tolist()), releases, self.unit, self.adjacency
+        )  # fmt: skip
         if self.path is None:
             self.last = [*kept, entry]
             return
-        line = json.dumps({"round": round, "kind": kind, "users": users.tolist(), "rho": rho.tolist()})
+        values: dict[str, Any] = {"round": round, "kind": kind, "users": users.tolist(), "rho": rho.tolist()}
+        if releases is not None:
+            values |= {
+                "mechanism": MECHANISM,
+                "noise_std": releases.noise_std.tolist(),
+                "sensitivity": releases.sensitivity.tolist(),
+                "rate": releases.rate.tolist(),
+                "steps": releases.steps.tolist(),
+            }
+        values |= {"unit": self.unit, "adjacency": self.adjacency} if self.unit is not None else {}
+        line = json.dumps(values)
         try:
             with open(self.path, "a+b") as file:
                 file.write(self._break(file) + line.encode() + b"\n")
@@ -68,6 +103,12 @@ class Journal:
             return b""
         file.seek(-1, os.SEEK_END)
         return b"" if file.read(1) == b"\n" else b"\x18\n"
+
+
+def labelled(journal: Journal, unit: Unit, adjacency: Adjacency) -> Journal:
+    """The journal, whose lines say from now on what neighbours differ in."""
+    journal.unit, journal.adjacency = unit, adjacency
+    return journal
 
 
 def read_journal(path: Path) -> list[Entry]:
@@ -97,13 +138,14 @@ def read_whole_journal(path: Path, ledger: Ledger, last_round: int, *, costs: bo
     the ledger are missing. Without `costs` only their numbers are compared, for ledgers raised to users' own totals.
     """
     entries = read_journal(path)
-    found = Ledger(ledger.users)
+    found = Ledger(ledger.users, adjacency=ledger.adjacency, unit=ledger.unit)
     for entry in entries:
         strangers = [user for user in entry.users if not 0 <= user < ledger.users]
         if strangers:
             raise ValueError(f"'{path}' names user {strangers[0]}, but there are users 0 to {ledger.users - 1} only")
         if entry.round <= last_round:
-            found.add_lost(entry.users, entry.rho, entry.kind)
+            _check_meaning(entry, ledger)
+            found.add_lost(entry.users, entry.cost, entry.kind)
     totals: list[tuple[NDArray[Any], NDArray[Any], str]] = [
         (found.releases, ledger.releases, "uploads"),
         (found.announcements, ledger.announcements, "announcements"),
@@ -118,6 +160,8 @@ def read_whole_journal(path: Path, ledger: Ledger, last_round: int, *, costs: bo
             raise ValueError(
                 f"'{path}' lacks charges of user {user}: it holds {what} {have[user]:g}, the checkpoint {need[user]:g}"
             )
+    if costs and not found.sampled.covers(ledger.sampled):
+        raise ValueError(f"'{path}' lacks charges: the checkpoint holds sampled sums that it does not")
     return entries
 
 
@@ -131,8 +175,19 @@ def charge_lost(ledger: Ledger, entries: Sequence[Entry], first_round: int) -> L
                 raise ValueError(
                     f"a charge names user {strangers[0]}, but there are users 0 to {ledger.users - 1} only"
                 )
-            full.add_lost(entry.users, entry.rho, entry.kind)
+            _check_meaning(entry, ledger)
+            full.add_lost(entry.users, entry.cost, entry.kind)
     return full
+
+
+def _check_meaning(entry: Entry, ledger: Ledger) -> None:
+    """Refuse a charge that was made for another unit or adjacency: costs of different meaning do not add up."""
+    for what, said, meant in (("unit", entry.unit, ledger.unit), ("adjacency", entry.adjacency, ledger.adjacency)):
+        if said is not None and said != meant:
+            raise ValueError(
+                f"a charge of round {entry.round + 1} was made for privacy.{what} '{said}', but it is '{meant}' now, so"
+                " that they do not add up; put the old value back"
+            )
 
 
 def _entry(values: dict[str, object]) -> Entry:
@@ -144,4 +199,23 @@ def _entry(values: dict[str, object]) -> Entry:
     costs = tuple(float(cost) for cost in rho)
     if any(not cost >= 0 for cost in costs):
         raise ValueError("it holds a negative or undefined cost")
-    return Entry(number, kind, tuple(int(user) for user in users), costs)
+    releases = None
+    if "mechanism" in values:
+        releases = _releases(values, len(users))
+        if not np.allclose(costs, releases.rho, rtol=1e-9, atol=0.0):
+            raise ValueError("the rho that it says is not that of the releases that it says")
+    unit, adjacency = (None if values.get(name) is None else str(values[name]) for name in ("unit", "adjacency"))
+    return Entry(number, kind, tuple(int(user) for user in users), costs, releases, unit, adjacency)
+
+
+def _releases(values: dict[str, object], users: int) -> GaussianReleases:
+    if values["mechanism"] != MECHANISM:
+        raise ValueError(f"'{values['mechanism']}' is not a mechanism that this version knows")
+    columns = [np.array(values[name], dtype=np.float64) for name in ("noise_std", "sensitivity", "rate", "steps")]
+    std, most, rate, steps = columns
+    sound = all(column.shape == (users,) for column in columns)
+    if not sound or not (
+        np.all(std >= 0) and np.all(most > 0) and np.all((rate > 0) & (rate <= 1)) and np.all(steps >= 1)
+    ):
+        raise ValueError("it holds releases without noise, sensitivity, sampling rate or steps for each user")
+    return GaussianReleases(std, most, rate, steps.astype(np.int64))

@@ -16,7 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from covey.errors import ScenarioError
 from covey.privacy import accounting
-from covey.privacy.accounting import METHODS, Adjacency, Method, release_rho, rho_for_epsilon, sensitivity
+from covey.privacy.accounting import METHODS, Adjacency, Method, Unit, release_rho, rho_for_epsilon, sensitivity
+from covey.privacy.composition import composed_epsilon
 
 Quantity = Literal["rounds", "noise_std", "epsilon", "delta"]
 
@@ -30,7 +31,9 @@ MOST_RHO = 1e9
 class Releases:
     """The releases of one user in a run, apart from the noise level.
 
-    clip: norm of a sample's gradient after clipping, C. uploads: noised gradient sums in a round.
+    clip: norm of a sample's gradient after clipping, C, or of a device's whole update. uploads: uploads in a round.
+    steps: noised sums in an upload; rate: probability with which a sample is in the batch of a sum (Poisson sampling,
+    for add_remove only), 1 for all samples.
     identity_rho: cost of one announcement of the user's task with noise (epsilon^2 / 8 for a noisy maximum),
     0 when announcements are free or not counted; the user announces in round `first_announcement`,
     counted from 1, then every `announce_every` rounds, at most `announcements` times.
@@ -43,11 +46,28 @@ class Releases:
     first_announcement: int = 1
     announce_every: int = 1
     announcements: int | None = None
+    unit: Unit = "sample"
+    steps: int = 1
+    rate: float = 1.0
 
     def __post_init__(self) -> None:
         _within("the clipping norm", self.clip, 1e-30, 1e30)
         if self.identity_rho != 0.0:
             _within("the cost of an announcement (rho)", self.identity_rho, 1e-12, MOST_RHO)
+        if not 1 <= self.steps <= MOST_ROUNDS:
+            raise ScenarioError(f"the number of local steps is {self.steps}; it must lie between 1 and {MOST_ROUNDS:,}")
+        if not 0 < self.rate <= 1:
+            raise ScenarioError(f"the sampling rate is {self.rate:g}; it must be above 0 and at most 1")
+        if self.rate < 1 and self.adjacency != "add_remove":
+            raise ScenarioError(
+                "a gain from Poisson sampling is accounted for adding or removing a sample only; use --adjacency"
+                " add_remove, or leave the sampling rate out"
+            )
+        if self.unit == "device" and (self.steps > 1 or self.rate < 1):
+            raise ScenarioError(
+                "in the unit device a round is one release of the whole update, whatever its local steps and batches;"
+                " leave steps and sampling rate out"
+            )
         if self.announcements is not None and self.announcements < 0:
             raise ScenarioError(f"the number of announcements is {self.announcements}; it must be 0 or more")
 
@@ -73,12 +93,22 @@ class Releases:
         return regular if self.announcements is None else min(regular, self.announcements)
 
     def upload_rho(self, noise_std: float) -> float:
-        """Cost of one round's uploads with noise of this standard deviation on the sum."""
-        return self.uploads * float(release_rho(self.clip, noise_std, self.adjacency))
+        """Cost of one round's uploads with noise of this standard deviation on the sum; no gain from sampling."""
+        return self.uploads * self.steps * float(release_rho(self.clip, noise_std, self.adjacency))
 
     def rho(self, rounds: int, noise_std: float) -> float:
         """Total cost of `rounds` rounds, uploads and announcements."""
         return rounds * self.upload_rho(noise_std) + self.announced(rounds) * self.identity_rho
+
+    def epsilon(self, rounds: int, noise_std: float, delta: float, method: Method) -> float:
+        """Epsilon of `rounds` rounds at `delta`."""
+        total = self.rho(rounds, noise_std)
+        if self.rate == 1.0:
+            return accounting.epsilon(total, delta, method)
+        if rounds == 0:
+            return 0.0
+        sums = ((noise_std / self.sensitivity, self.rate, rounds * self.uploads * self.steps),)
+        return composed_epsilon(0.0, self.announced(rounds) * self.identity_rho, sums, delta, method)
 
 
 @dataclass(frozen=True)
@@ -108,8 +138,7 @@ class Plan:
         """Epsilon of the plan, or of its first `rounds` rounds, by this formula; None where it does not hold."""
         if not self.releases.holds(method):
             return None
-        total = self.releases.rho(self.rounds if rounds is None else rounds, self.noise_std)
-        return accounting.epsilon(total, self.delta, method)
+        return self.releases.epsilon(self.rounds if rounds is None else rounds, self.noise_std, self.delta, method)
 
     def curve(self, method: Method, rounds: ArrayLike) -> NDArray[np.float64]:
         """Epsilon after each of `rounds` (n,) by this formula, (n,); the formula must hold."""
@@ -130,6 +159,9 @@ class Plan:
             "epsilon_by_method": {method: self.epsilon_by(method) for method in METHODS},
             "clip": releases.clip,
             "adjacency": releases.adjacency,
+            "unit": releases.unit,
+            "steps": releases.steps,
+            "sampling_rate": releases.rate,
             "sensitivity": releases.sensitivity,
             "uploads_per_round": releases.uploads,
             "rho_per_round": releases.upload_rho(self.noise_std),
@@ -172,10 +204,12 @@ def solve(
         elif asked == "noise_std":
             found[each] = noise_for(releases, int(_sure(rounds)), _sure(epsilon), _sure(delta), each)
         elif asked == "epsilon":
-            total = _checked_rho(releases, int(_sure(rounds)), _sure(noise_std))
-            found[each] = accounting.epsilon(total, _sure(delta), each)
+            _checked_rho(releases, int(_sure(rounds)), _sure(noise_std))
+            found[each] = releases.epsilon(int(_sure(rounds)), _sure(noise_std), _sure(delta), each)
         else:
             total = _checked_rho(releases, int(_sure(rounds)), _sure(noise_std))
+            if releases.rate < 1:
+                raise ScenarioError("with sampled batches delta cannot be asked; give it, and ask for another quantity")
             found[each] = delta_for(total, _sure(epsilon), each)
     answer = found[chosen]
     if answer is None or (asked == "rounds" and answer == 0):
@@ -189,6 +223,8 @@ def solve(
 
 def rounds_within(releases: Releases, noise_std: float, epsilon: float, delta: float, method: Method) -> int:
     """The largest number of rounds whose epsilon at `delta` is at most `epsilon`, capped at `MOST_ROUNDS`."""
+    if releases.rate < 1:
+        return _sampled_rounds_within(releases, noise_std, epsilon, delta, method)
     budget = rho_for_epsilon(epsilon, delta, method)
 
     def fits(rounds: int) -> bool:
@@ -210,13 +246,46 @@ def noise_for(releases: Releases, rounds: int, epsilon: float, delta: float, met
 
     None when the announcements alone exceed it.
     """
+    if releases.rate < 1:
+        return _sampled_noise_for(releases, rounds, epsilon, delta, method)
     left = rho_for_epsilon(epsilon, delta, method) - releases.announced(rounds) * releases.identity_rho
     if left <= 0:
         return None
-    noise_std = releases.sensitivity * math.sqrt(releases.uploads * rounds / (2.0 * left))
+    noise_std = releases.sensitivity * math.sqrt(releases.uploads * releases.steps * rounds / (2.0 * left))
     while accounting.epsilon(releases.rho(rounds, noise_std), delta, method) > epsilon:  # by rounding alone
         noise_std *= 1.0 + 1e-12
     return noise_std
+
+
+def _sampled_rounds_within(releases: Releases, noise_std: float, epsilon: float, delta: float, method: Method) -> int:
+    """`rounds_within` of sampled sums: first by Renyi divergences, which are quick, then by the asked method."""
+    low, high = 0, 1
+    while high < MOST_ROUNDS and releases.epsilon(high, noise_std, delta, "zcdp") <= epsilon:
+        low, high = high, 2 * high
+    if high >= MOST_ROUNDS:
+        return MOST_ROUNDS
+    while high < MOST_ROUNDS and releases.epsilon(high, noise_std, delta, method) <= epsilon:
+        low, high = high, 2 * high
+    while high - low > max(1, low >> 10):  # to 0.1 %, on the safe side
+        middle = (low + high) // 2
+        low, high = (middle, high) if releases.epsilon(middle, noise_std, delta, method) <= epsilon else (low, middle)
+    return low
+
+
+def _sampled_noise_for(releases: Releases, rounds: int, epsilon: float, delta: float, method: Method) -> float | None:
+    """`noise_for` of sampled sums, up to 0.1 % above the smallest noise."""
+    if accounting.epsilon(releases.announced(rounds) * releases.identity_rho, delta, "zcdp") >= epsilon:
+        return None
+    high = releases.sensitivity
+    while releases.epsilon(rounds, high, delta, method) > epsilon:
+        high *= 2.0
+    low = high / 2.0
+    while releases.epsilon(rounds, low, delta, method) <= epsilon:
+        low, high = low / 2.0, low
+    while high > low * 1.001:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if releases.epsilon(rounds, middle, delta, method) > epsilon else (low, middle)
+    return high
 
 
 def delta_for(rho: float, epsilon: float, method: Method) -> float | None:

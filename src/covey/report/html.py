@@ -104,7 +104,7 @@ def _tiles(summary: dict[str, Any]) -> str:
             (
                 "Largest epsilon",
                 number(summary["privacy"]["epsilon_max"]["exact"]),
-                f"at delta = {number(summary['privacy']['delta'], 1)}",
+                f"at delta = {number(summary['privacy']['delta'], 1)}, {summary['privacy']['neighbours']}",
             ),
             ("Served in a round", f"{totals['served'] / summary['rounds']:.1f}", f"of {count(users, 'user')}"),
             ("Violating users", f"{totals['violators']:,}", f"in {count(totals['rounds_with_violations'], 'round')}"),
@@ -195,6 +195,8 @@ def _notes_on_spending(history: History) -> dict[str, str]:
     """Captions of the epsilon plots: formula and budget."""
     zcdp = epsilon_method(history) == "zcdp"
     formula = "By the zCDP formula, which holds for all releases and in which budgets are accounted." if zcdp else ""
+    if history.ledger.sampled:
+        formula += " These curves are without the gain from sampled batches; the totals in the tables have it."
     budget = "" if history.ledger.budget_epsilon is not None else " No budget was set."
     return {"privacy": formula, "spent": f"After the round chosen above.{budget}"}
 

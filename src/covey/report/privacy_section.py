@@ -16,8 +16,9 @@ from rich import box
 from rich.table import Table
 
 from covey.privacy import Ledger, epsilon
-from covey.privacy.accounting import METHODS, Adjacency, Method
+from covey.privacy.accounting import METHODS, Adjacency, Method, Unit
 from covey.privacy.planning import MOST_ROUNDS, SMALLEST_DELTA, Plan
+from covey.privacy.words import NEIGHBOURS, PROTECTED
 from covey.report.palette import ALARM, INK, MUTED, OKABE_ITO, drawing_style
 from covey.report.words import count, number, whole
 
@@ -113,7 +114,7 @@ def formula_table(plan: Plan, wording: Wording) -> Table:
     table.add_column("epsilon", justify="right", no_wrap=True)
     table.add_column("what it is", style="dim")
     for method in reversed(METHODS):
-        words = METHODS[method]
+        words = METHODS[method] if plan.releases.rate == 1.0 else _SAMPLED[method]
         if not plan.releases.holds(method):
             words = "does not hold here: announcements of identities count as not Gaussian"
         cells = [f"{method} (the answer)" if method == plan.method else method]
@@ -133,16 +134,34 @@ def assumptions(plan: Plan, wording: Wording) -> list[str]:
     releases = plan.releases
     lines = [
         wording.whom,
-        f"Each sample's gradient is clipped to norm {short(releases.clip)}; {_neighbours(releases.adjacency)}, so that"
-        f" the sum of clipped gradients moves by at most {short(releases.sensitivity)} and a round costs rho"
+        (
+            f"Each sample's gradient is clipped to norm {short(releases.clip)}"
+            if releases.unit == "sample"
+            else f"A device's whole update is clipped to norm {short(releases.clip)}"
+        )
+        + f"; {_neighbours(releases.adjacency, releases.unit)}, so that"
+        f" the {'sum of clipped gradients' if releases.unit == 'sample' else 'clipped update'} moves by at most"
+        f" {short(releases.sensitivity)} and a round costs rho"
         f" {short(releases.upload_rho(plan.noise_std))}"
         + (f" for {releases.uploads} uploads." if releases.uploads > 1 else "."),
-        "What is protected is one sample of one user; for k samples of one person rho is k^2 times as large.",
+        "What is protected is one sample of one user; for k samples of one person rho is k^2 times as large."
+        if releases.unit == "sample"
+        else PROTECTED[releases.unit, releases.adjacency],
         "Public, that is known to everybody: the number of samples, the clipping norm, all noise levels, and who is"
         " served in which round.",
         "Noise is Gaussian, fresh in every upload, from a cryptographic source, and never less than stated, whatever"
-        " earlier rounds showed; no gain from sampling is claimed.",
+        " earlier rounds showed; "
+        + (
+            "no gain from sampling is claimed."
+            if releases.rate == 1.0
+            else f"each sample is in a batch with probability {short(releases.rate)}, drawn on the device for every sum"
+            " and known to nobody. The rho above lacks that gain."
+        ),
     ]
+    if releases.steps > 1:
+        lines.append(
+            f"A round has {count(releases.steps, 'local step')}, each with noise of its own, and each is charged."
+        )
     if releases.identity_rho > 0:
         announced = releases.announced(plan.rounds)
         lines.append(
@@ -217,6 +236,8 @@ def spent_record(ledger: Ledger) -> dict[str, Any]:
     return {
         "delta": ledger.delta,
         "adjacency": ledger.adjacency,
+        "unit": ledger.unit,
+        "rho_is_exact": not ledger.sampled,
         "epsilon_max": {k: None if v is None else plain(v.max()) for k, v in by_method.items()},
         "epsilon_mean": {k: None if v is None else plain(v.mean()) for k, v in by_method.items()},
         "users": [
@@ -252,7 +273,7 @@ def draw_plan(plan: Plan, wording: Wording) -> Figure:
         (plan.rounds, height),
         f"Epsilon over rounds at delta = {_delta(plan.delta)}",
         f"clipped to {short(releases.clip, 4)}, noise {short(plan.noise_std, 4)} on the sum, rho"
-        f" {short(releases.upload_rho(plan.noise_std), 4)} a round, {_ADJACENCY[releases.adjacency]}",
+        f" {short(releases.upload_rho(plan.noise_std), 4)} a round, {NEIGHBOURS[releases.unit, releases.adjacency]}",
         levels={name: level for name, level in levels.items() if level is not None},
     )
 
@@ -335,10 +356,17 @@ def _curves(
     axes.set_ylabel("epsilon")
 
 
-_ADJACENCY: dict[Adjacency, str] = {"replace_one": "one sample replaced", "add_remove": "one sample added or removed"}
+#: What the conversions are of sums on Poisson samples.
+_SAMPLED: dict[Method, str] = {
+    "exact": "by privacy loss distributions, or, with announcements, as zcdp",
+    "zcdp": "by Renyi divergences, for any noise of announcements",
+    "simple": "without the gain from sampling",
+}
 
 
-def _neighbours(adjacency: Adjacency) -> str:
+def _neighbours(adjacency: Adjacency, unit: Unit) -> str:
+    if unit == "device":
+        return f"two data sets are neighbours with {NEIGHBOURS[unit, adjacency]}"
     if adjacency == "replace_one":
         return "two data sets are neighbours if one sample of one user is replaced by any other"
     return "two data sets are neighbours if one user has one sample more or less"

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from covey.identification.rule import rule_of
+from covey.privacy.words import CHANGES
 from covey.report.words import VIOLATION_WORDS, count, listed, number, percent, quantity, seconds
 from covey.simulation import History
 from covey.simulation.record import UserRecord
@@ -202,12 +203,12 @@ def on_privacy(history: History, summary: Summary) -> list[str]:
         ]
     if largest == 0:
         return ["Nobody uploaded anything, so nothing was spent."]
-    change = {"replace_one": "replacing one of its samples", "add_remove": "adding or removing one of its samples"}
+    change = CHANGES[privacy["unit"], privacy["adjacency"]]
     secret = "had the noise been secret, " if privacy["noise"] == "replay" else ""
     released = "uploads and announcements" if privacy["announcements"] else "uploads"
     sentences = [
         f"The largest epsilon of a user is {number(largest)} at delta = {delta}, the mean {number(mean)}: {secret}"
-        f"{change[privacy['adjacency']]} would change the probability of anything that this user's {released} can show"
+        f"{change} would change the probability of anything that this user's {released} can show"
         f" by a factor of at most {_factor(largest)}, apart from a probability of {delta}."
     ]
     if largest > WEAK_EPSILON:
@@ -219,6 +220,15 @@ def on_privacy(history: History, summary: Summary) -> list[str]:
         sentences.append(
             f"Delta is not small against one over the number of samples ({int(history.samples.max()):,} for the"
             " largest user), which weakens any epsilon; choose a smaller privacy.delta."
+        )
+    alone, summed = privacy["single_upload"], privacy["under_aggregation"]
+    if alone is not None and math.isfinite(alone["epsilon_max"]):
+        sentences.append(f"One upload seen alone costs at most epsilon {number(alone['epsilon_max'])}.")
+    if summed is not None:
+        sentences.append(
+            f"Uploads were masked: against somebody who sees sums only, with at least"
+            f" {count(summed['honest'], 'honest user')} besides the user in each, the largest epsilon is"
+            f" {number(summed['epsilon_max'])}, the mean {number(summed['epsilon_mean'])}."
         )
     budget = _budget(history)
     if budget:
@@ -234,7 +244,7 @@ def _budget(history: History) -> str:
     if history.ledger.budget_epsilon is None or not np.isfinite(limits).all():
         return ""
     # In rho, the unit of the budgets: rho composes additively over rounds, epsilon does not.
-    shares = history.ledger.rho / np.maximum(limits, np.finfo(float).tiny)
+    shares = history.ledger.charged / np.maximum(limits, np.finfo(float).tiny)
     most = int(shares.argmax())
     near = int((shares > 0.9).sum())
     return (

@@ -146,7 +146,7 @@ def total_sheet(history: History, summary: Summary) -> Sheet:
         ("Energy of all stations (broadcasts)", quantity(totals["station_energy_j"], "J")),
         ("Uploads served", f"{totals['served']:,}, {totals['served'] / rounds:.1f} of {len(history.samples)} a round"),
         (
-            f"Largest epsilon of a user at delta = {number(delta, 1)}",
+            f"Largest epsilon of a user at delta = {number(delta, 1)} ({summary['privacy']['neighbours']})",
             number(summary["privacy"]["epsilon_max"]["exact"]),
         ),
         ("Violating users, summed over rounds", f"{totals['violators']:,}"),
@@ -197,9 +197,10 @@ def security_sheet(history: History, summary: Summary) -> Sheet:
 def privacy_sheet(summary: Summary) -> Sheet:
     """Privacy spent, by each conversion."""
     privacy = summary["privacy"]
-    adjacency = {"replace_one": "one sample replaced", "add_remove": "one sample added or removed"}
     rows = [
-        ("Neighbouring data sets", adjacency[privacy["adjacency"]]),
+        ("Unit of privacy", privacy["unit"]),
+        ("Neighbouring data sets", privacy["neighbours"]),
+        ("Cap on the noise, v_max" + _of_target(privacy), number(privacy["v_max"])),
         ("Delta", number(privacy["delta"], 1)),
         ("Clipping norm of a user of mean size", number(privacy["clip"])),
         ("Identities", _identities(privacy["identity"]) if privacy["security"] == "none" else "never sent"),
@@ -218,4 +219,13 @@ def privacy_sheet(summary: Summary) -> Sheet:
         )
         for method in METHODS
     ]
+    for name, title in (("single_upload", "Epsilon of one upload"), ("under_aggregation", "Epsilon under aggregation")):
+        if privacy[name] is not None:
+            rows.append((f"{title}: {privacy[name]['assumption']}", number(privacy[name]["epsilon_max"])))
     return Sheet("Privacy accounting", ("", "value"), rows)
+
+
+def _of_target(privacy: dict[str, Any]) -> str:
+    """How the cap on the noise came about, where it follows from a target."""
+    target = privacy["target_epsilon"]
+    return "" if target is None else f", which follows from the target epsilon {number(target)}"

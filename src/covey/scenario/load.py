@@ -64,6 +64,7 @@ def scenario_table(source: str | Path, overrides: Sequence[str] = ()) -> dict[st
     """The nested dictionary behind `load_scenario`, before it is validated."""
     path = PRESETS.get(str(source), Path(source))
     table = _read_toml(path, str(source))
+    _give_way(table, overrides)
     for override in overrides:
         _apply(table, override)
     return table
@@ -91,12 +92,18 @@ def scenario_problems(table: dict[str, Any]) -> list[tuple[str, str]]:
 def dump_scenario(scenario: Scenario) -> str:
     """The scenario as TOML text; reading it back gives an equal scenario."""
     header = "# A covey scenario; every key is explained in docs/scenario.md.\n"
-    return header + tomli_w.dumps(_without_none(scenario.model_dump(mode="json")))
+    values = scenario.model_dump(mode="json")
+    if scenario.privacy.target_epsilon is not None:
+        del values["privacy"]["v_max"]  # it follows from the target
+    return header + tomli_w.dumps(_without_none(values))
 
 
 def fingerprint(scenario: Scenario) -> str:
     """A short hash of all values of the scenario, to recognise equal scenarios."""
-    text = json.dumps(scenario.model_dump(mode="json"), sort_keys=True)
+    values = scenario.model_dump(mode="json")
+    if scenario.privacy.target_epsilon is not None:
+        del values["privacy"]["v_max"]  # it follows from the target
+    text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -114,6 +121,14 @@ def _read_toml(path: Path, source: str) -> dict[str, Any]:
         raise ScenarioError(f"'{source}' cannot be read as text: {error}") from None
     except (ValueError, RecursionError) as error:  # also numbers of thousands of digits, and endless brackets
         raise ScenarioError(f"'{source}' is not valid TOML: {error}; compare it with a preset") from None
+
+
+def _give_way(table: dict[str, Any], overrides: Sequence[str]) -> None:
+    """Of the noise cap and the target that determines it, the one of the file gives way to an override of the other."""
+    set_now = {override.partition("=")[0].strip() for override in overrides}
+    for name, other in (("v_max", "target_epsilon"), ("target_epsilon", "v_max")):
+        if f"privacy.{name}" in set_now and isinstance(table.get("privacy"), dict):
+            table["privacy"].pop(other, None)
 
 
 def _apply(table: dict[str, Any], override: str) -> None:

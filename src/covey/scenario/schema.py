@@ -459,6 +459,20 @@ class Privacy(Section):
     adjacency: Literal["replace_one", "add_remove"] = Field(
         "replace_one", description="Neighbouring data sets: one sample replaced, or one added or removed."
     )
+    target_epsilon: Annotated[float, Field(ge=1e-3, le=1e4, allow_inf_nan=False)] | None = Field(
+        None,
+        description=(
+            "Epsilon that a user who is served in every planned round may end with, in place of v_max: the cap on the"
+            " noise is worked out from it before round 1, and shown among the results."
+        ),
+    )
+    unit: Literal["sample", "device"] = Field(
+        "sample",
+        description=(
+            "What `adjacency` replaces, adds or removes: one `sample` of a user (every sample's gradient is clipped),"
+            " or all data of a `device` (the whole update is clipped, and local steps are free)."
+        ),
+    )
     budget_epsilon: Positive | tuple[Positive, ...] | None = Field(
         None,
         description=(
@@ -486,6 +500,15 @@ class Privacy(Section):
         1.0,
         description="`noisy_contrasts` clips each sample's losses, less their mean over models, to this norm.",
     )
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if self.target_epsilon is not None and "v_max" in self.model_fields_set:
+            raise ValueError(
+                f"v_max is {self.v_max:g} and target_epsilon {self.target_epsilon:g}, but the target determines the cap"
+                " (11e); leave one of the two out"
+            )
+        return self
 
 
 class Security(Section):
@@ -615,14 +638,29 @@ class Scenario(Section):
             raise ValueError(
                 f"privacy.budget_epsilon has {len(budget)} numbers for {users} users; give one for each, or one for all"
             )
+        self._check_batches()
         # No set of users can meet (11e) and (11f) together unless its largest member could alone; other
         # infeasible sets are handled at run time: the floor is kept, and the round is flagged.
-        largest = self.data.samples_max
-        if self.privacy.noise != "off" and self.privacy.n_min > math.sqrt(self.privacy.v_max) * largest:
+        largest, given = self.data.samples_max, self.privacy.target_epsilon is None
+        if given and self.privacy.noise != "off" and self.privacy.n_min > math.sqrt(self.privacy.v_max) * largest:
             raise ValueError(
                 f"the noise problem is infeasible: no user of at most {largest} samples can add noise of at least"
                 f" n_min / samples = {self.privacy.n_min / largest:.4g} while the variance stays below v_max"
                 f" = {self.privacy.v_max:g}; raise privacy.v_max to at least"
                 f" {(self.privacy.n_min / largest) ** 2:.4g}, lower privacy.n_min to at most"
                 f" {math.sqrt(self.privacy.v_max) * largest:.4g}, or give users more samples"
+            )
+
+    def _check_batches(self) -> None:
+        """Batches of fixed size are no sums over samples that one sample more leaves as they are."""
+        privacy, batch = self.privacy, self.training.batch
+        sampled = getattr(self.training, "sampling", "fixed") == "poisson"
+        drawn = 0 < batch < self.data.samples_max
+        counts = privacy.noise != "off" and privacy.unit == "sample" and privacy.adjacency == "add_remove"
+        if counts and drawn and not sampled:
+            raise ValueError(
+                f"training.batch is {batch} and privacy.adjacency 'add_remove', but one sample more changes who is in a"
+                " batch of fixed size, which moves the sum of its gradients by far more than one clipped gradient; set"
+                ' training.batch = 0 (all samples), training.sampling = "poisson", or privacy.adjacency ='
+                ' "replace_one"'
             )

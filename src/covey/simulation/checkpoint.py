@@ -90,6 +90,7 @@ def save_checkpoint(simulation: Simulation, folder: Path) -> None:
         "policy": history.policy,
         "rounds": history.rounds,
         "round": state.round,
+        "v_max": history.scenario.privacy.v_max,
         "ledger": state.ledger.to_dict(),
         "records": [record.scalars() for record in history.records],
     }

@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.errors import CoveyError
-from covey.federated import REASONS
+from covey.federated import REASONS, LocalTraining
 from covey.identification import matching
 from covey.identification.rule import ScoreRule, rule_of
 from covey.network import VIOLATION_KINDS
 from covey.parts import LOCAL_TRAININGS
 from covey.privacy import Ledger
 from covey.privacy.accounting import METHODS
+from covey.privacy.words import NEIGHBOURS
 from covey.scenario import Scenario
+from covey.simulation.exposure import single_upload, under_aggregation
 from covey.simulation.group_remarks import group_remarks
 from covey.simulation.record import RoundRecord
 
@@ -244,23 +246,31 @@ class History:
         """Whether an identity stands for the user's group; None where one of them is not known."""
         return None if min(identity, group) < 0 else bool(group_of_task[identity] == group)
 
-    def _release_rho(self, noise_std: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(T, U) cost of one upload with this noise; NaN where the local training cannot be imported here."""
+    def _training(self) -> LocalTraining | None:
+        """The local training; None where it cannot be imported here."""
         try:
-            training = LOCAL_TRAININGS.build(self.scenario.training.local, self.scenario)
+            training: LocalTraining = LOCAL_TRAININGS.build(self.scenario.training.local, self.scenario)
         except CoveyError:
-            return np.full(noise_std.shape, np.nan)
-        return np.asarray(training.rho(self.clip, noise_std, self.samples))
+            return None
+        return training
 
     def _privacy(self) -> dict[str, Any]:
         privacy = self.scenario.privacy
         spent = {method: self.ledger.epsilon(method) for method in METHODS}
         noise = self.user_column("noise_std")
         paid = noise > 0
-        per_release = self._release_rho(np.where(paid, noise, np.inf))[paid]
+        training = self._training()
+        costs = np.full(noise.shape, np.nan)
+        if training is not None:
+            costs = np.asarray(training.rho(self.clip, np.where(paid, noise, np.inf), self.samples))
+        per_release = costs[paid]
         return {
             "noise": privacy.noise,
             "adjacency": privacy.adjacency,
+            "unit": privacy.unit,
+            "v_max": privacy.v_max,
+            "n_min": privacy.n_min,
+            "target_epsilon": privacy.target_epsilon,
             "delta": privacy.delta,
             "clip": self.scenario.training.clip,
             "budget_epsilon": self.ledger.to_dict()["budget_epsilon"],
@@ -269,6 +279,10 @@ class History:
             "rho_mean": float(self.ledger.rho.mean()),
             "epsilon_max": {method: float(values.max()) for method, values in spent.items()},
             "epsilon_mean": {method: float(values.mean()) for method, values in spent.items()},
+            "neighbours": NEIGHBOURS[privacy.unit, privacy.adjacency],
+            "rho_is_exact": not self.ledger.sampled,
+            "single_upload": None if training is None else single_upload(self, training),
+            "under_aggregation": None if training is None else under_aggregation(self, training),
             "identity": privacy.identity,
             "security": self.scenario.security.mode,
             "upload_bits": self.upload_bits,

@@ -29,6 +29,9 @@ def read_history(folder: Path) -> History:
     """
     scenario = load_stored_scenario(folder / "scenario.toml")
     header, columns, members = _checkpoint(folder)
+    if scenario.privacy.target_epsilon is not None:  # the cap that followed from it
+        privacy = scenario.privacy.model_copy(update={"v_max": float(header["v_max"])})
+        scenario = scenario.model_copy(update={"privacy": privacy})
     seed, network = int(header["seed"]), scenario.network
     samples = members.get("samples", draw_sizes(scenario.data, network.users, seed))
     records = [

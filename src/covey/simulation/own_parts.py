@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from covey.association import Policy
 from covey.data import UserData
-from covey.errors import CoveyError
+from covey.errors import CoveyError, ScenarioError
 from covey.faults import Named, named_faults
 from covey.federated import Accepted, Upload
 from covey.identification import Identification, Regrouped, ScoreRule
@@ -29,6 +29,7 @@ from covey.parts import (
     UPLINKS,
     Registry,
 )
+from covey.privacy import GaussianReleases
 from covey.simulation.world import LossyTransport, World
 from covey.uplink.protocol import AirTime
 
@@ -169,6 +170,27 @@ def checked_costs(world: World, costs: Any, users: int) -> NDArray[np.float64]:
     return np.asarray(costs)
 
 
+def checked_releases(world: World, releases: Any, users: int) -> GaussianReleases:
+    """What `users` users release in an upload."""
+    if not isinstance(releases, GaussianReleases):
+        why = f"gave {_kind(releases)} in `releases`, not a covey.privacy.GaussianReleases"
+        raise _refused(world, LOCAL_TRAININGS, world.local_training, why)
+    std, most, rate, steps = releases.noise_std, releases.sensitivity, releases.rate, releases.steps
+    for name, values in (("noise_std", std), ("sensitivity", most), ("rate", rate), ("steps", steps)):
+        if why := _not_numbers(values, (users,)):
+            raise _refused(world, LOCAL_TRAININGS, world.local_training, f"gave `releases` whose {name} {why}")
+    if not ((std >= 0).all() and (most > 0).all() and ((rate > 0) & (rate <= 1)).all() and (steps >= 1).all()):
+        why = "gave `releases` with noise below 0, a sensitivity of 0, a rate outside 0 to 1 or no steps"
+        raise _refused(world, LOCAL_TRAININGS, world.local_training, why)
+    if releases.sampled.any() and world.scenario.privacy.adjacency != "add_remove":
+        raise ScenarioError(
+            "a gain from Poisson sampling is accounted for adding or removing a sample only, but privacy.adjacency is"
+            f" '{world.scenario.privacy.adjacency}'; set privacy.adjacency = \"add_remove\", or train on batches that"
+            " are not sampled"
+        )
+    return releases
+
+
 def checked_reach(world: World, reach: Any, users: int) -> NDArray[np.float64]:
     """(n,) largest lengths of the updates of `users` users."""
     why = _not_numbers(reach, (users,))
@@ -184,7 +206,21 @@ def check_training(world: World) -> None:
     some = slice(0, 2)
     clip, samples, noise_std = world.clip[some], world.samples[some], np.ones(len(world.samples[some]))
     training, shape = world.local_training, (len(samples),)
-    checked_costs(world, training.rho(clip, noise_std, samples), len(samples))
+    unit = world.scenario.privacy.unit
+    if unit not in training.units:
+        able = " or ".join(f'"{name}"' for name in sorted(training.units))
+        raise _refused(
+            world,
+            LOCAL_TRAININGS,
+            training,
+            f'protects the unit {able}, but privacy.unit is "{unit}"; change privacy.unit or training.local',
+        )
+    rho = checked_costs(world, training.rho(clip, noise_std, samples), len(samples))
+    releases = checked_releases(world, training.releases(clip, noise_std, samples), len(samples))
+    if not np.allclose(rho, releases.rho, rtol=1e-12, atol=0.0):
+        raise _refused(
+            world, LOCAL_TRAININGS, training, "gave another cost in `rho` than its `releases` have; leave `rho` out"
+        )
     checked_reach(world, training.reach(clip, samples, noise_std, world.weights), len(samples))
     for name, found in (
         ("upload_noise", training.upload_noise(noise_std, samples)),

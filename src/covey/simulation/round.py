@@ -29,13 +29,13 @@ from covey.simulation.account import account
 from covey.simulation.masking import aggregate_masked, broadcasting, counts_of, totals_of, without_small_tasks
 from covey.simulation.own_parts import (
     arrived,
-    checked_costs,
     checked_data,
     checked_gains,
     checked_groups,
     checked_identification,
     checked_models,
     checked_reach,
+    checked_releases,
     moved,
 )
 from covey.simulation.record import RoundRecord
@@ -165,13 +165,12 @@ def allocate(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Decision:
     while True:
         served = np.flatnonzero(plan.station >= 0)
         noise_std, infeasible = _noise(world, observation.identities, plan)
-        rho = checked_costs(
-            world, world.local_training.rho(world.clip[served], noise_std[served], world.samples[served]), len(served)
-        )
-        paid = ledger.affordable(served, rho)
+        found = world.local_training.releases(world.clip[served], noise_std[served], world.samples[served])
+        releases = checked_releases(world, found, len(served))
+        paid = ledger.affordable(served, releases)
         if paid.all():
-            ledger.charge(served, rho)
-            world.journal.record(turn.state.round, "gradient", served, rho)
+            ledger.charge(served, releases)
+            world.journal.record(turn.state.round, "gradient", served, releases)
             break
         refused.append(served[~paid])
         ledger.refuse(served[~paid])
@@ -236,8 +235,7 @@ def reconcile_ledger(world: World, turn: Turn, decision: Decision, uploads: Uplo
     if spent is None and len(refused) == 0 and not world.fleet.reports_metrics:
         return decision
     before, ledger = turn.identification.ledger, decision.ledger.copy()
-    ledger.spent["gradient"][refused] = before.spent["gradient"][refused]
-    ledger.releases[refused] = before.releases[refused]
+    ledger.take_back(refused, before)
     ledger.refuse(refused)
     if world.fleet.reports_metrics:
         ledger.label_measured(np.arange(world.users))

@@ -29,11 +29,12 @@ from covey.federated import (
     count_weights,
     initial_weights,
 )
+from covey.federated.training import least_noise
 from covey.identification import Rule, ScoreRule, build_rule
 from covey.identification.start import build_start, known_models
 from covey.part_checks import why_not_callable
 from covey.parts import AGGREGATIONS, CHANNELS, DATA_OVER_TIME, LOCAL_TRAININGS, MOBILITIES, RULES
-from covey.privacy import Journal, Ledger, build_noise, charge_lost
+from covey.privacy import Journal, Ledger, build_noise, charge_lost, labelled
 from covey.radio import ChannelModel, MobilityModel, TraceMobility, build_channel, build_mobility, place
 from covey.scenario import Scenario, load_scenario
 from covey.seeding import generator
@@ -43,6 +44,7 @@ from covey.simulation.own_parts import TRANSPORT, check_training, checked_positi
 from covey.simulation.record import RoundRecord
 from covey.simulation.round import play_round
 from covey.simulation.state import State
+from covey.simulation.target import with_target
 from covey.simulation.world import LossyTransport, World, clipping_norms
 
 #: Largest number of rounds of a run, that of `training.rounds`.
@@ -135,11 +137,12 @@ class Simulation:
         start = build_start(scenario, rule)
         training: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
         aggregation: Aggregation = AGGREGATIONS.build(scenario.training.aggregation, scenario)
+        resolved = with_target(scenario, members.samples, rounds=rounds, training=training, rule=rule)
         over_time: DataOverTime = DATA_OVER_TIME.build(scenario.data.over_time, scenario, seed)
         lacking = what_is_lacking(scenario, members) | ({} if fleet is None else dict(fleet.lacks))
         check_parts(scenario, lacking, rule, start, training, aggregation, over_time)
         self.world = World(
-            scenario=scenario,
+            scenario=resolved,
             seed=seed,
             stations_m=stations_m,
             samples=members.samples,
@@ -158,7 +161,7 @@ class Simulation:
             mobility=mobility or build_mobility(scenario.mobility, scenario.network.area_m),
             fleet=fleet or _engine(scenario, seed, module, self.data, workers, rule, training),
             transport=LossyTransport(scenario.radio.loss_probability, seed, transport),
-            journal=journal or Journal(),
+            journal=labelled(journal or Journal(), scenario.privacy.unit, scenario.privacy.adjacency),
             meter={},
         )
         try:
@@ -223,6 +226,14 @@ class Simulation:
         memory = world.mobility.start(first_m, generator(world.seed, "mobility"))
         users_m, memory = checked_positions(world, first_m, memory, "start")
         tasks = world.rule.start(world.users, scenario.first_tasks, truth, rng)
+        ledger = Ledger(
+            world.users,
+            delta=scenario.privacy.delta,
+            adjacency=scenario.privacy.adjacency,
+            unit=scenario.privacy.unit,
+            budget_epsilon=scenario.privacy.budget_epsilon,
+        )
+        ledger.plan(least_noise(scenario.privacy, world.local_training, world.clip, world.samples))
         return State(
             round=0,
             positions_m=users_m,
@@ -234,12 +245,7 @@ class Simulation:
             served_rounds=np.zeros(world.users, dtype=np.int64),
             exhausted=np.zeros(world.users, dtype=bool),
             memory=world.start.memory,
-            ledger=Ledger(
-                world.users,
-                delta=scenario.privacy.delta,
-                adjacency=scenario.privacy.adjacency,
-                budget_epsilon=scenario.privacy.budget_epsilon,
-            ),
+            ledger=ledger,
         )
 
     def _empty_history(self, policy: str, rounds: int) -> History:

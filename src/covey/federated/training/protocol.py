@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from covey.federated.steps import LocalUpdate
 from covey.privacy import GaussianReleases
 from covey.scenario import Scenario
+from covey.scenario.schema import Privacy
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -46,9 +47,13 @@ class LocalProblem:
 
 
 class LocalTraining(ABC):
-    """Base of all local training; needs: see `covey.parts.NEEDS`."""
+    """Base of all local training.
+
+    needs: see `covey.parts.NEEDS`. units: the values of `privacy.unit` for which `releases` is right.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    units: ClassVar[frozenset[str]] = frozenset({"sample"})
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
@@ -79,3 +84,11 @@ class LocalTraining(ABC):
     @abstractmethod
     def passes(self, samples: Ints) -> Ints:
         """(n,) forward-plus-backward passes of single samples in the training of users with `samples` (n,)."""
+
+
+def least_noise(privacy: Privacy, training: LocalTraining, clip: Floats, samples: Ints) -> GaussianReleases:
+    """An upload of each of n users with the noise of a user alone in its task: for plans; clip, samples: (n,)."""
+    std = np.zeros(len(samples))
+    if privacy.noise != "off":
+        std = np.maximum(privacy.n_min / samples, np.sqrt(privacy.v_max))
+    return training.releases(clip, std, samples)

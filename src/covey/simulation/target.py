@@ -1,0 +1,63 @@
+"""`privacy.target_epsilon`: a scenario whose noise cap follows from the epsilon it should end with."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from covey.errors import ScenarioError
+from covey.federated import LocalTraining
+from covey.identification import Rule, ScoreRule, build_rule
+from covey.parts import LOCAL_TRAININGS
+from covey.privacy.target import v_max_for
+from covey.scenario import Scenario
+
+
+def with_target(
+    scenario: Scenario,
+    samples: NDArray[np.int64],
+    *,
+    rounds: int | None = None,
+    training: LocalTraining | None = None,
+    rule: Rule | None = None,
+) -> Scenario:
+    """The scenario with the `privacy.v_max` that meets its target for users with `samples` (U,); as it is without one.
+
+    rounds: planned rounds, `training.rounds` where not given.
+    """
+    privacy = scenario.privacy
+    if privacy.target_epsilon is None:
+        return scenario
+    if privacy.noise == "off":
+        raise ScenarioError(
+            f"privacy.target_epsilon is {privacy.target_epsilon:g}, but privacy.noise is 'off', so that no epsilon"
+            " holds; set privacy.noise to 'replay' or 'secure', or leave the target out"
+        )
+    # Whatever the noise, parts are the same.
+    part: LocalTraining = training or LOCAL_TRAININGS.build(scenario.training.local, scenario)
+    ruled, planned = rule or build_rule(scenario), rounds or scenario.training.rounds
+    clip = np.asarray(scenario.training.clip * samples.mean() / samples, dtype=np.float64)
+    cap = v_max_for(
+        privacy.target_epsilon,
+        samples=samples,
+        n_min=privacy.n_min,
+        delta=privacy.delta,
+        adjacency=privacy.adjacency,
+        unit=privacy.unit,
+        uploads=planned * (1 + ruled.uploads),
+        announced_rho=announced_rho(scenario, ruled, planned),
+        releases=lambda std: part.releases(clip, std, samples),
+    )
+    return scenario.model_copy(update={"privacy": privacy.model_copy(update={"v_max": cap})})
+
+
+def announced_rho(scenario: Scenario, rule: Rule, rounds: int) -> float:
+    """Total rho of the announcements of a user in `rounds` rounds; those of the first round are drawn and free."""
+    each = rule.announcement.rho if isinstance(rule, ScoreRule) else 0.0
+    if each == 0.0:
+        return 0.0
+    clustering = scenario.clustering
+    often = max(0, -(-(rounds - 1) // clustering.announce_every))
+    if clustering.announce_rounds is not None:
+        often = min(often, -(-clustering.announce_rounds // clustering.announce_every))
+    return often * each

@@ -51,7 +51,7 @@ class KMeans(Rule):
         # Imported here because listing and planning rules needs no torch.
         from covey.federated import Steps, admit
 
-        privacy, training = at.scenario.privacy, at.scenario.training
+        privacy, batch = at.scenario.privacy, at.scenario.training.batch
         noise_std = np.zeros(at.users)
         if privacy.noise != "off":
             noise_std = np.maximum(privacy.n_min / at.samples, np.sqrt(privacy.v_max))
@@ -65,7 +65,7 @@ class KMeans(Rule):
         if len(users) >= at.tasks:
             start = at.models.mean(axis=0, dtype=np.float64).astype(np.float32)
             steps = Steps(
-                users, None, at.clip[users], noise_std[users], training.learning_rate, training.batch,
+                users, None, at.clip[users], noise_std[users], at.training.learning_rate, batch,
                 at.samples[users], purpose="kmeans_noise", base=start,
             )  # fmt: skip
             result = at.fleet.release(at.round, steps)

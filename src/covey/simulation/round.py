@@ -109,7 +109,7 @@ def rule_round(world: World, state: State, groups: NDArray[np.int64]) -> RuleRou
         seed=world.seed,
         scenario=world.scenario,
         fleet=world.fleet,
-        training=world.local_training,
+        training=world.local_training.at(state.round),
         samples=world.samples,
         clip=world.clip,
         truth=groups if world.rule.given else np.full_like(groups, -1),
@@ -205,15 +205,13 @@ def train(world: World, turn: Turn, decision: Decision) -> Uploads:
     """
     state, identities = turn.state, turn.identification.identities
     users = np.flatnonzero(decision.plan.station >= 0)
-    training = world.scenario.training
+    training, batch = world.local_training.at(state.round), world.scenario.training.batch
     steps = Steps(
-        users, identities[users], world.clip[users], decision.noise_std[users], training.learning_rate, training.batch,
+        users, identities[users], world.clip[users], decision.noise_std[users], training.learning_rate, batch,
         world.samples[users], stations=decision.plan.station[users], blocks=decision.plan.block[users],
     )  # fmt: skip
     result = world.fleet.release(state.round, steps)
-    reach = world.local_training.reach(
-        world.clip[users], world.samples[users], decision.noise_std[users], world.weights
-    )
+    reach = training.reach(world.clip[users], world.samples[users], decision.noise_std[users], world.weights)
     intake = admit(
         arrived(world, state.round, result.uploads),
         state.round,

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from covey.federated.clip import clipped_gradient_sum
-from covey.federated.intake import reach
+from covey.federated.intake import ROUNDING, reach
 from covey.federated.models import load_flat
 from covey.federated.steps import LocalUpdate
 from covey.federated.training.optimisers import Optimiser, Settings, travel
@@ -145,12 +145,12 @@ class Sgd(LocalTraining):
         )
 
     def _shortened(self, update: Tensor, problem: LocalProblem) -> Tensor:
-        """The update, no longer than what stations let in."""
+        """The update, no longer than what stations let in, less what rounding may add."""
         one = np.array([problem.samples])
         clip, noise_std = np.array([problem.clip]), np.array([problem.noise_std])
         longest = float(self._reach(problem.learning_rate, clip, one, noise_std, len(update))[0])
-        length = float(torch.linalg.vector_norm(update))
-        return update * (longest / (1.0 + 1e-6) / length) if length > longest else update
+        longest, length = longest - ROUNDING / 2.0, float(torch.linalg.vector_norm(update))
+        return update * (longest / length) if length > longest else update
 
     def _run_device(self, problem: LocalProblem) -> LocalUpdate:
         """Plain steps; then the whole update is clipped and noised."""

@@ -347,7 +347,7 @@ LOCAL_TRAININGS = Registry(
     "training",
     "local training",
     "training.local",
-    {"step": "covey.federated.training.step:Step"},
+    {"step": "covey.federated.training.step:Step", "sgd": "covey.federated.training.sgd:Sgd"},
     protocol="covey.federated.training.protocol",
     interface="LocalTraining",
 )

@@ -40,6 +40,8 @@ PURPOSES: dict[str, int] = {
     "tie": 32,
     "mixture": 40,
     "soft": 41,
+    "noise_batch": 45,
+    "kmeans_noise_batch": 46,
 }
 
 

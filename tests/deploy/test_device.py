@@ -268,7 +268,9 @@ def test_a_task_is_told_only_as_the_devices_own_scenario_says(tmp_path: Path, ov
         {"task": 99},
         {"task": -1},
         {"batch": -1},
+        {"batch": 5},  # not that of the device's own scenario, which its charge is made for
         {"learning_rate": float("nan")},
+        {"learning_rate": 0.0},
         {"purpose": "kmeans_noise"},  # without the base that it needs
         {"clip": float("inf")},
         {"noise": float("inf")},

@@ -259,8 +259,12 @@ class Device:
         batch, learning_rate, purpose = int(header["batch"]), float(header["learning_rate"]), str(header["purpose"])
         # Validate everything before charging.
         self._check_noise(clip, noise_std)
-        if batch < 0 or not math.isfinite(learning_rate):
-            raise ValueError(f"a batch of {batch} samples at a learning rate of {learning_rate} cannot be trained")
+        own = self.scenario.training.batch
+        if batch != own or not (math.isfinite(learning_rate) and learning_rate > 0):
+            raise ValueError(
+                f"a batch of {batch} samples at a learning rate of {learning_rate} cannot be trained; the batch here is"
+                f" {own}, and learning rates are above 0"
+            )
         task = -1 if purpose == "kmeans_noise" else self.task_of(request)
         if task < 0:
             self._base[...] = self._vector(request, "base/weights")
@@ -269,9 +273,8 @@ class Device:
             raise Refusal("refused", "the privacy budget of this device does not cover this upload")
         self._work.uploads = np.empty((1, self.weights), np.float32)
         norm, clipped, _ = self._work.train(
-            0, self.user, task, number, clip, noise_std, learning_rate, batch, purpose,
-            min(self.samples, batch or self.samples),
-        )  # fmt: skip
+            0, self.user, task, number, clip, noise_std, learning_rate, batch, purpose, self.samples
+        )
         told: dict[str, Scalar] = {"status": "ok", "round": number}
         if self.metrics and header.get("metrics"):
             self._measured()

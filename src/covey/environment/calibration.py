@@ -137,7 +137,21 @@ _FIRST_FITTED: Final[Mapping[str, Mapping[str, Any]]] = {
         "first_tasks": None,
     },
     "data": {"group_sizes": None, "rotations": None, "over_time": "constant"},
-    "training": {"local": "step", "aggregation": "mean"},
+    "training": {
+        "local": "step",
+        "steps": 1,
+        "epochs": None,
+        "sampling": "fixed",
+        "optimizer": "sgd",
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "proximal": 0.0,
+        "schedule": "constant",
+        "aggregation": "mean",
+        "server": "mean",
+        "server_rate": 1.0,
+        "server_momentum": 0.9,
+    },
 }
 _FIRST_CONTRAST_BOUND = 1.0
 
@@ -168,6 +182,8 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
         privacy |= {name: getattr(scenario.privacy, name) for name in ("identity", "identity_rho", "loss_bound")}
         if scenario.privacy.contrast_bound != _FIRST_CONTRAST_BOUND:
             privacy["contrast_bound"] = scenario.privacy.contrast_bound
+    if scenario.privacy.unit != "sample":
+        privacy["unit"] = scenario.privacy.unit
     if scenario.security.mode != "none":
         privacy["security"] = scenario.security.mode
     if scenario.radio.loss_probability > 0:

@@ -68,6 +68,13 @@ def refuse_growth(scenario: Scenario) -> None:
 
 def _check_steps_only(simulation: Simulation) -> None:
     world = simulation.world
+    for key, plain in (("local", "step"), ("schedule", "constant"), ("server", "mean"), ("server_rate", 1.0)):
+        chosen = getattr(world.scenario.training, key)
+        if chosen != plain and ":" not in str(chosen):
+            raise ScenarioError(
+                f"a bound is for one step of a fixed learning rate in each round, but training.{key} is '{chosen}'; put"
+                f" it back with training.{key}=default"
+            )
     rescue = world.scenario.clustering.rescue and world.rule.guided
     if rescue or world.start.under_way(0, {}):
         raise ScenarioError(

@@ -16,7 +16,7 @@ from covey.federated.models import (
 )
 from covey.federated.steps import LocalUpdate, bounded_scores, evaluate, noised_step, task_scores
 from covey.federated.threads import one_thread, tune_allocator
-from covey.federated.training import LocalProblem, LocalTraining, Step
+from covey.federated.training import LocalProblem, LocalTraining, Sgd, Step
 from covey.federated.user_compute import NoiseFunction
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Members",
     "NoiseFunction",
     "Releases",
+    "Sgd",
     "Step",
     "Steps",
     "TrainResult",

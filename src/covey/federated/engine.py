@@ -125,7 +125,7 @@ class Engine:
         self._finalizer = weakref.finalize(self, self._resources.close)
         self._work: UserCompute | None = None
         self._data, self._announcer = data, announcer
-        training = training or Step(Scenario())
+        self._training = training = training or Step(Scenario())
         if workers == 1:
             self._arrays = given | {name: np.zeros(shape, kind) for name, (shape, kind) in made.items()}
             with one_thread():
@@ -258,12 +258,11 @@ class Engine:
             ("train", (row, int(user), int(start[row]), round, float(clip[row]), float(noise_std[row])))
             for row, user in enumerate(users)
         ]
-        divisors = np.minimum(public, batch or public)
         calls = [
-            (name, (*given, learning_rate, batch, purpose, int(divisor)))
-            for (name, given), divisor in zip(calls, divisors, strict=True)
+            (name, (*given, learning_rate, batch, purpose, int(samples)))
+            for (name, given), samples in zip(calls, public, strict=True)
         ]
-        costs = [float(min(self._sizes[user], batch or self._sizes[user])) for user in users]
+        costs = self._training.passes(public).astype(np.float64).tolist()
         uploads, found = self._run_to_uploads(calls, costs)
         columns = np.array(found, dtype=np.float64).reshape(-1, 3)
         return TrainResult(uploads, columns[:, 0], columns[:, 1], columns[:, 2].astype(np.int64))

@@ -27,6 +27,8 @@ REASONS: dict[str, str] = {
 }
 #: Upper bound on the probability that an honest upload is rejected as `too_far`.
 _HONEST_TOO_FAR = 1e-12
+#: How far rounding to float32 at the end of a step may carry an upload.
+ROUNDING = 1e-3
 
 
 @dataclass(frozen=True)
@@ -126,5 +128,4 @@ def reach(
     The norm of the noise exceeds noise_std x (sqrt(D) + sqrt(2 ln(1/p))) with probability below p.
     """
     noise = noise_std * (math.sqrt(length) + math.sqrt(2.0 * math.log(1.0 / _HONEST_TOO_FAR)))
-    # The margin covers rounding to float32 at the end of the step.
-    return np.asarray(1.001 * learning_rate / samples * (samples * clip + noise) + 1e-3)
+    return np.asarray(1.001 * learning_rate / samples * (samples * clip + noise) + ROUNDING)

@@ -24,6 +24,7 @@ from covey.federated.steps import LocalUpdate, group_scores, sample_losses, task
 from covey.federated.strategies import use_strategy
 from covey.federated.training import LocalProblem, LocalTraining
 from covey.parts import ANNOUNCEMENTS, LOCAL_TRAININGS, RULES
+from covey.privacy.noise_source import SecureNoise
 from covey.seeding import generator
 
 Floats = npt.NDArray[np.float64]
@@ -143,21 +144,24 @@ class UserCompute:
         learning_rate: float,
         batch: int,
         purpose: str,
-        size: int,
+        samples: int,
     ) -> tuple[float, float, int]:
         """Write a user's new weights to `uploads[row]`; returns mean norm, clipped fraction and rejected samples.
 
-        The user starts from the model of `task`, or from `base` when that is -1, and divides by its public `size`.
+        The user starts from the model of `task`, or from `base` when that is -1; `samples` is its public number of
+        samples, by which, or by `batch` if that is less, it divides.
         """
-        length = self.uploads.shape[1]
+        length, size = self.uploads.shape[1], min(samples, batch or samples)
         problem = LocalProblem(
             self.module,
             read_only(self.base if task < 0 else self.models[task]),
             clip,
             noise_std,
             learning_rate,
+            samples,
             size,
-            next_batch=self._batches(user, round, batch, "train_batch"),
+            next_batch=self._batches(user, round, batch, "train_batch", samples),
+            poisson_batch=self._poisson_batches(user, round, size / samples, purpose),
             normals=_once(lambda steps: self.noise(user, round, purpose, steps * length).reshape(steps, length)),
         )
         part = Named.of(LOCAL_TRAININGS, self.training, getattr(self.training, "scenario", None))
@@ -189,21 +193,59 @@ class UserCompute:
         """A copy of a user's samples, or of `batch` of them drawn without replacement."""
         return self._batches(user, round, batch, purpose)()
 
-    def _batches(self, user: int, round: int, batch: int, purpose: str) -> Callable[[], tuple[Tensor, Tensor]]:
-        """A function that draws the next batch of a user."""
-        all_x, all_y, offsets = self._halves[0]
-        rows = slice(int(offsets[user]), int(offsets[user + 1]))
-        x, y = all_x[rows], all_y[rows]
-        if not 0 < batch < len(y):
+    def _batches(
+        self, user: int, round: int, batch: int, purpose: str, samples: int | None = None
+    ) -> Callable[[], tuple[Tensor, Tensor]]:
+        """A function that draws the next batch of a user: those of one shuffled pass do not overlap.
+
+        Places are shuffled, of the public number of `samples`: one sample less leaves its place empty and changes no
+        other one's batch.
+        """
+        x, y = self._samples_of(user)
+        places = len(y) if samples is None else samples
+        if not 0 < batch < places:
             # Copied, because the last bits of a product may depend on memory alignment.
             return lambda: (x.clone(), y.clone())
         rng = generator(self.seed, purpose, user=user, round=round)
+        left = np.zeros(0, dtype=np.int64)
 
         def draw() -> tuple[Tensor, Tensor]:
-            chosen = torch.from_numpy(rng.permutation(len(y))[:batch])
-            return x[chosen], y[chosen]
+            nonlocal left
+            if len(left) < batch:
+                left = rng.permutation(places)
+            chosen, left = left[:batch], left[batch:]
+            rows = torch.from_numpy(chosen[chosen < len(y)])
+            return x[rows], y[rows]
 
         return draw
+
+    def _poisson_batches(self, user: int, round: int, rate: float, purpose: str) -> Callable[[], tuple[Tensor, Tensor]]:
+        """A function that draws a batch in which each sample of a user is with probability `rate`, independently.
+
+        Releases of other purposes in the round have their own draws, or they would not count as sampled anew. Where
+        noise is cryptographic, so are the draws: who knew them would know what amplification takes for unknown.
+        """
+        x, y = self._samples_of(user)
+        source = self.noise
+        rng: np.random.Generator | None = None
+
+        def draw() -> tuple[Tensor, Tensor]:
+            nonlocal rng
+            if isinstance(source, SecureNoise):
+                values = source.uniform(len(y))
+            else:
+                rng = rng or generator(self.seed, f"{purpose}_batch", user=user, round=round)
+                values = rng.random(len(y))
+            rows = torch.from_numpy(np.flatnonzero(values < rate))
+            return x[rows], y[rows]
+
+        return draw
+
+    def _samples_of(self, user: int) -> tuple[Tensor, Tensor]:
+        """A user's samples and their classes, which share memory with all others'."""
+        all_x, all_y, offsets = self._halves[0]
+        rows = slice(int(offsets[user]), int(offsets[user + 1]))
+        return all_x[rows], all_y[rows]
 
 
 def _speakers(announcer: Announcer) -> list[Named]:

@@ -52,7 +52,7 @@ class KMeans(Rule):
         from covey.federated import Steps, admit
         from covey.federated.training import least_noise
 
-        training = at.scenario.training
+        batch = at.scenario.training.batch
         releases = least_noise(at.scenario.privacy, at.training, at.clip, at.samples)
         noise_std = releases.noise_std
         ledger = at.ledger.copy()
@@ -64,7 +64,7 @@ class KMeans(Rule):
         if len(users) >= at.tasks:
             start = at.models.mean(axis=0, dtype=np.float64).astype(np.float32)
             steps = Steps(
-                users, None, at.clip[users], noise_std[users], training.learning_rate, training.batch,
+                users, None, at.clip[users], noise_std[users], at.training.learning_rate, batch,
                 at.samples[users], purpose="kmeans_noise", base=start,
             )  # fmt: skip
             result = at.fleet.release(at.round, steps)

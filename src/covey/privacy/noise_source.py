@@ -35,10 +35,19 @@ class SecureNoise:
         """(size,) standard normal values by Box-Muller on 53-bit uniforms."""
         pairs = (size + 1) // 2
         bits = np.frombuffer(os.urandom(16 * pairs), dtype=np.uint64).reshape(2, pairs)
-        uniform = ((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53  # inside (0, 1), so the log is finite
+        uniform = _inside(bits)
         radius = np.sqrt(-2.0 * np.log(uniform[0]))
         angle = 2.0 * np.pi * uniform[1]
         return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:size]
+
+    def uniform(self, size: int) -> NDArray[np.float64]:
+        """(size,) values between 0 and 1."""
+        return _inside(np.frombuffer(os.urandom(8 * size), dtype=np.uint64))
+
+
+def _inside(bits: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Uniform values inside (0, 1), so that their log is finite, from random bits."""
+    return np.asarray(((bits >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53)
 
 
 @dataclass(frozen=True)

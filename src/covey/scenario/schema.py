@@ -54,6 +54,8 @@ PAIRS = 10**9
 MATCHING_BYTES = 16 * 10**9
 #: Rate floors per bandwidth, in bit/s/Hz, that are possible or at least mean something.
 SPECTRAL_EFFICIENCIES = (1e-12, 100.0)
+#: Keys of the training section that only some local trainings read.
+LOCAL_OPTIONS = ("steps", "epochs", "sampling", "optimizer", "momentum", "weight_decay", "proximal")
 #: Keys of the data section that have one entry for each group.
 BY_GROUP = ("mixes", "rotations", "group_sizes")
 
@@ -435,12 +437,118 @@ class Training(Section):
     batch: Batch = Field(0, description="Samples per local step; 0 takes all of them.")
     local: Annotated[str, PartName(LOCAL_TRAININGS)] = Field(
         "step",
-        description="Local training of a user in a round: `step` (one noised step), or your own as module:attribute.",
+        description=(
+            "Local training of a user in a round: `step` (one noised step, the paper's), `sgd` (several local steps,"
+            " with the keys below), or your own as module:attribute. When not given, it becomes `sgd` as soon as one of"
+            " steps, epochs, sampling, optimizer, momentum, weight_decay and proximal is set, or privacy.unit is"
+            " `device`."
+        ),
+    )
+    steps: Annotated[int, Field(ge=1, le=10**6)] = Field(
+        1, description="`sgd`: local steps of a user in a round, tau; instead of epochs."
+    )
+    epochs: Annotated[int, Field(ge=1, le=10**6)] | None = Field(
+        None,
+        description=(
+            "`sgd`: passes of a user over its samples in a round, of X_i / batch steps each, rounded down; instead of"
+            " steps."
+        ),
+    )
+    sampling: Literal["fixed", "poisson"] = Field(
+        "fixed",
+        description=(
+            "`sgd`: how batches are drawn: `fixed` (batches of a shuffled pass over the samples, without overlap; a new"
+            " pass begins when fewer than a batch are left) or `poisson` (each sample is in a step's batch with"
+            " probability batch / X_i, independently, so that privacy is amplified; sums are divided by the expected"
+            " size)."
+        ),
+    )
+    optimizer: Literal["sgd", "adam"] = Field(
+        "sgd", description="`sgd`: optimiser of the local steps; `adam` has decay rates 0.9 and 0.999."
+    )
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0,
+        description=(
+            "`sgd`: momentum of the optimizer `sgd`, as in PyTorch; it starts at 0 in every round and acts from the"
+            " second step on."
+        ),
+    )
+    weight_decay: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = Field(
+        0.0,
+        description=(
+            "`sgd`: weight decay, added to the gradient (weight_decay x weights) or, with the optimizer `adam`, taken"
+            " off the weights directly, as in AdamW."
+        ),
+    )
+    proximal: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = Field(
+        0.0,
+        description=(
+            "`sgd`: weight mu of the proximal term (mu / 2) |w - received model|^2 of FedProx; it acts from the second"
+            " step on."
+        ),
+    )
+    schedule: Literal["constant", "cosine", "step"] = Field(
+        "constant",
+        description=(
+            "Learning rate over the rounds of training.rounds: `constant`, `cosine` (half a cosine from learning_rate"
+            " towards 0) or `step` (a tenth of it from half of the rounds on, a hundredth from three quarters on)."
+        ),
     )
     aggregation: Annotated[str, PartName(AGGREGATIONS)] = Field(
         "mean",
         description="How uploads become models: `mean` (weighted by samples), or your own as module:attribute.",
     )
+    server: Literal["mean", "momentum", "adam", "yogi"] = Field(
+        "mean",
+        description=(
+            "What a task's model makes of its aggregated movement: `mean` (moves by it), or a server optimiser with"
+            " memory for each task: `momentum` (FedAvgM), `adam` (FedAdam), `yogi` (FedYogi)."
+        ),
+    )
+    server_rate: Positive = Field(
+        1.0,
+        description=(
+            "Step size of the server, by which the movement is multiplied; with `adam` and `yogi` about how far a"
+            " weight moves in a round, 0.01 to 0.1 as a rule."
+        ),
+    )
+    server_momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.9, description="Momentum of the server optimisers `momentum`, `adam` and `yogi`; `mean` has none."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _local_steps(cls, value: Any) -> Any:
+        """Keys that only `sgd` has choose it, where no local training is named."""
+        if not isinstance(value, dict) or "local" in value:
+            return value
+        fields = cls.model_fields
+        given = any(key in value and value[key] != fields[key].default for key in LOCAL_OPTIONS)
+        return {**value, "local": "sgd"} if given else value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.epochs is not None and self.steps != 1:
+            raise ValueError(
+                f"steps is {self.steps} and epochs is {self.epochs}, but a round has one or the other; put one back"
+                " with training.steps=default or training.epochs=default"
+            )
+        if self.sampling == "poisson" and self.batch == 0:
+            raise ValueError(
+                "sampling is 'poisson', but batch is 0, which takes all samples; set training.batch to the expected"
+                ' size, or training.sampling = "fixed"'
+            )
+        if self.momentum > 0 and self.optimizer == "adam":
+            raise ValueError(
+                f"momentum is {self.momentum:g}, but the optimizer 'adam' has its own; put it back with"
+                ' training.momentum=default, or set training.optimizer = "sgd"'
+            )
+        if self.server == "mean" and self.server_momentum != type(self).model_fields["server_momentum"].default:
+            raise ValueError(
+                f"server_momentum is {self.server_momentum:g}, but the server 'mean' has none; put it back with"
+                ' training.server_momentum=default, or set training.server = "momentum"'
+            )
+        return self
 
 
 class Privacy(Section):
@@ -469,8 +577,9 @@ class Privacy(Section):
     unit: Literal["sample", "device"] = Field(
         "sample",
         description=(
-            "What `adjacency` replaces, adds or removes: one `sample` of a user (every sample's gradient is clipped),"
-            " or all data of a `device` (the whole update is clipped, and local steps are free)."
+            "What `adjacency` replaces, adds or removes: one `sample` of a user (every local step is clipped sample by"
+            " sample, noised and charged), or all samples of a `device` (the whole update is clipped and noised once,"
+            " and local steps are free)."
         ),
     )
     budget_epsilon: Positive | tuple[Positive, ...] | None = Field(
@@ -602,6 +711,17 @@ class Scenario(Section):
             data = data | {"groups": tasks}
         return value | {"network": network, "clustering": clustering, "data": data}
 
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_devices(cls, value: Any) -> Any:
+        """Privacy of whole devices chooses `sgd`, which clips whole updates, where no local training is named."""
+        if not isinstance(value, dict) or not isinstance(value.get("privacy"), dict):
+            return value
+        training = value.get("training", {})
+        if value["privacy"].get("unit") != "device" or not isinstance(training, dict) or "local" in training:
+            return value
+        return value | {"training": {**training, "local": "sgd"}}
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         first = self.clustering.first_tasks
@@ -654,7 +774,7 @@ class Scenario(Section):
     def _check_batches(self) -> None:
         """Batches of fixed size are no sums over samples that one sample more leaves as they are."""
         privacy, batch = self.privacy, self.training.batch
-        sampled = getattr(self.training, "sampling", "fixed") == "poisson"
+        sampled = self.training.sampling == "poisson"
         drawn = 0 < batch < self.data.samples_max
         counts = privacy.noise != "off" and privacy.unit == "sample" and privacy.adjacency == "add_remove"
         if counts and drawn and not sampled:

@@ -36,6 +36,8 @@ _STATE_ARRAYS = (
 
 #: What the identification rule remembers is kept under names that begin with this.
 _MEMORY = "memory."
+#: What the aggregation remembers.
+_AGGREGATION = "aggregation."
 #: What the policy remembers.
 _POLICY = "policy."
 #: What stands in the place of the checksum while it is computed.
@@ -77,6 +79,7 @@ def save_checkpoint(simulation: Simulation, folder: Path) -> None:
     # Not needed to continue, but by whoever looks at the run: real devices bring their own samples.
     arrays |= {"samples": history.samples, "groups": history.groups}
     arrays |= {f"{_MEMORY}{name}": np.array(values, order="C") for name, values in state.memory.items()}
+    arrays |= {f"{_AGGREGATION}{name}": np.array(values, order="C") for name, values in state.aggregation.items()}
     remembered = memory_of(simulation.policy)
     arrays |= {f"{_POLICY}{name}": values for name, values in remembered.items()}
     for name in USER_FIELDS:
@@ -173,15 +176,20 @@ def _read_state(folder: Path, header: dict[str, Any]) -> tuple[State, list[Round
     state = State(
         round=header["round"],
         ledger=Ledger.from_dict(header["ledger"]),
-        memory={name.removeprefix(_MEMORY): values for name, values in arrays.items() if name.startswith(_MEMORY)},
+        memory=_under(_MEMORY, arrays),
+        aggregation=_under(_AGGREGATION, arrays),
         **{name: arrays[name] for name in _STATE_ARRAYS},
     )
     records = [
         RoundRecord(**scalars, users=UserRecord(**{name: arrays[f"users.{name}"][index] for name in USER_FIELDS}))
         for index, scalars in enumerate(header["records"])
     ]
-    remembered = {name.removeprefix(_POLICY): values for name, values in arrays.items() if name.startswith(_POLICY)}
-    return state, records, remembered
+    return state, records, _under(_POLICY, arrays)
+
+
+def _under(prefix: str, arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The arrays whose names begin with this, without it."""
+    return {name.removeprefix(prefix): values for name, values in arrays.items() if name.startswith(prefix)}
 
 
 def _restore_policy(simulation: Simulation, remembered: dict[str, NDArray[Any]], played: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -15,6 +15,7 @@ from covey.errors import CoveyError, ScenarioError
 from covey.faults import Named, named_faults
 from covey.federated import Accepted, Upload
 from covey.identification import Identification, Regrouped, ScoreRule
+from covey.identification.rule import Memory
 from covey.network import Plan
 from covey.parts import (
     AGGREGATIONS,
@@ -158,6 +159,25 @@ def checked_models(world: World, accepted: Accepted, models: Any) -> NDArray[np.
     if why:
         raise _refused(world, AGGREGATIONS, world.aggregation, f"made models that {why}")
     return np.asarray(models)
+
+
+def checked_advance(
+    world: World, before: NDArray[np.float32], trained: NDArray[np.bool_], found: Any
+) -> tuple[NDArray[np.float32], Memory]:
+    """(K, D) models and memory from the answer of `advance`."""
+    part, registry = world.aggregation, AGGREGATIONS
+    if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
+        raise _refused(world, registry, part, "gave no pair (models, memory) in `advance`")
+    models, memory = found
+    why = _not_numbers(models, before.shape, np.float32)
+    if not why and not np.isfinite(models).all():
+        why = "hold NaN or infinity"
+    if not why and not np.array_equal(models[~trained], before[~trained]):
+        why = "are new for a task without uploads, which keeps its model bit for bit"
+    if why:
+        raise _refused(world, registry, part, f"gave models in `advance` that {why}")
+    _check_memory(world, registry, part, memory)
+    return np.asarray(models), memory
 
 
 def checked_costs(world: World, costs: Any, users: int) -> NDArray[np.float64]:

@@ -29,6 +29,7 @@ from covey.simulation.account import account
 from covey.simulation.masking import aggregate_masked, broadcasting, counts_of, totals_of, without_small_tasks
 from covey.simulation.own_parts import (
     arrived,
+    checked_advance,
     checked_data,
     checked_gains,
     checked_groups,
@@ -109,7 +110,7 @@ def rule_round(world: World, state: State, groups: NDArray[np.int64]) -> RuleRou
         seed=world.seed,
         scenario=world.scenario,
         fleet=world.fleet,
-        training=world.local_training,
+        training=world.local_training.at(state.round),
         samples=world.samples,
         clip=world.clip,
         truth=groups if world.rule.given else np.full_like(groups, -1),
@@ -204,15 +205,13 @@ def train(world: World, turn: Turn, decision: Decision) -> Uploads:
     """
     state, identities = turn.state, turn.identification.identities
     users = np.flatnonzero(decision.plan.station >= 0)
-    training = world.scenario.training
+    training, batch = world.local_training.at(state.round), world.scenario.training.batch
     steps = Steps(
-        users, identities[users], world.clip[users], decision.noise_std[users], training.learning_rate, training.batch,
+        users, identities[users], world.clip[users], decision.noise_std[users], training.learning_rate, batch,
         world.samples[users], stations=decision.plan.station[users], blocks=decision.plan.block[users],
     )  # fmt: skip
     result = world.fleet.release(state.round, steps)
-    reach = world.local_training.reach(
-        world.clip[users], world.samples[users], decision.noise_std[users], world.weights
-    )
+    reach = training.reach(world.clip[users], world.samples[users], decision.noise_std[users], world.weights)
     intake = admit(
         arrived(world, state.round, result.uploads),
         state.round,
@@ -245,7 +244,15 @@ def reconcile_ledger(world: World, turn: Turn, decision: Decision, uploads: Uplo
 
 
 def aggregate(world: World, turn: Turn, decision: Decision, uploads: Uploads) -> NewModels:
-    """New global models from the uploads that were let in, Eqs. (7) and (8); or masked sums over all stations."""
+    """New global models from the uploads that were let in, and what the server optimiser makes of them."""
+    new, state = combine(world, turn, decision, uploads), turn.state
+    advanced = world.aggregation.advance(state.models, new.models, new.totals > 0, state.aggregation)
+    models, memory = checked_advance(world, state.models, new.totals > 0, advanced)
+    return replace(new, models=read_only(models), memory=memory)
+
+
+def combine(world: World, turn: Turn, decision: Decision, uploads: Uploads) -> NewModels:
+    """The uploads that were let in, combined, Eqs. (7) and (8); or masked sums over all stations."""
     state, identities = turn.state, turn.identification.identities
     if world.masked:
         return aggregate_masked(world, state, identities, decision, uploads.intake)
@@ -312,6 +319,7 @@ def advance(world: World, turn: Turn, decision: Decision, new: NewModels, groups
     state = turn.state
     models = new.models if groups.models is None else groups.models
     changed = np.any(models != state.models, axis=1)
+    replaced = np.any(models != new.models, axis=1)
     active = broadcasting(world, changed) if world.blind else decision.plan.active
     if groups.fresh is not None and not world.blind:
         active = with_fresh(np.zeros_like(active) if groups.alone else active, groups.fresh, world.limits)
@@ -334,4 +342,5 @@ def advance(world: World, turn: Turn, decision: Decision, new: NewModels, groups
         exhausted=exhausted,
         ledger=decision.ledger,
         memory=groups.memory,
+        aggregation=world.aggregation.forget(new.memory, replaced),
     )

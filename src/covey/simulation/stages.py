@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from covey.federated import Evaluation, Intake
 from covey.identification import Identification
+from covey.identification.rule import Memory
 from covey.network import Observation, Plan
 from covey.privacy import Ledger
 from covey.simulation.record import RoundRecord
@@ -62,6 +63,7 @@ class NewModels:
     unsent: uploads that could not be masked and therefore were not sent;
     counts: (K,) uploads for each model that stations know of, those of sums that stayed closed included, -1 where they
     do not; None where totals tell;
+    memory: what the aggregation remembers for the next round;
     protocol_bytes: sent, received and passed on for secure aggregation besides the uploads; protocol_sent_bytes: (U,)
     those that users sent.
     """
@@ -74,6 +76,7 @@ class NewModels:
     protocol_bytes: int = 0
     protocol_sent_bytes: NDArray[np.int64] | int = 0
     counts: NDArray[np.int64] | None = None
+    memory: Memory = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class State:
     (K, D) last movement of each model (2), zero until it first moved. active: (B, K) bool, the
     (station, task) pairs that aggregated in the last round and broadcast in this one. identities:
     (U,) announced tasks. exhausted: (U,) bool, users whose budget refused a release. memory: what the
-    identification rule remembers, by name.
+    identification rule remembers, by name; aggregation: what the aggregation does.
     """
 
     round: int
@@ -35,11 +35,12 @@ class State:
     exhausted: NDArray[np.bool_]
     ledger: Ledger
     memory: Memory = field(default_factory=dict)
+    aggregation: Memory = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Parts see these arrays: one that writes into them would change the run behind its back.
         make_read_only(self)
-        memory = {
-            name: read_only(values) if hasattr(values, "flags") else values for name, values in self.memory.items()
-        }
-        object.__setattr__(self, "memory", memory)
+        for name in ("memory", "aggregation"):
+            kept = getattr(self, name).items()
+            memory = {key: read_only(values) if hasattr(values, "flags") else values for key, values in kept}
+            object.__setattr__(self, name, memory)

@@ -13,8 +13,10 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from covey.federated.aggregation.server import Memory, forgotten, moved_by
 from covey.scenario import Scenario
 
+Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
 
@@ -58,3 +60,15 @@ class Aggregation(ABC):
     @abstractmethod
     def combine(self, accepted: Accepted) -> Weights:
         """New models (K, D); a task without uploads keeps its model bit for bit."""
+
+    def advance(self, before: Weights, combined: Weights, trained: Bools, memory: Memory) -> tuple[Weights, Memory]:
+        """New models (K, D), and what is remembered for the next round, from what was `combined`, here or under masks.
+
+        `trained` (K,): tasks with uploads; all others keep their model bit for bit. memory: arrays of numbers by name,
+        saved with the run, empty before the first round. By default this is `training.server`.
+        """
+        return moved_by(self.scenario.training, before, combined, trained, memory)
+
+    def forget(self, memory: Memory, replaced: Bools) -> Memory:
+        """The memory after stations `replaced` (K,) models by others, as when they offer one to users."""
+        return forgotten(memory, replaced)

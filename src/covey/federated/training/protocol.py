@@ -7,19 +7,22 @@ samples leaves `run` only after clipping and noise, and `releases` must cover it
 
 from __future__ import annotations
 
+import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
+from covey.errors import ScenarioError
 from covey.federated.steps import LocalUpdate
 from covey.privacy import GaussianReleases
 from covey.scenario import Scenario
-from covey.scenario.schema import Privacy
+from covey.scenario.schema import LOCAL_OPTIONS, Privacy
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -31,8 +34,10 @@ class LocalProblem:
     """Inputs of one user's local training in one round.
 
     module: the network; its current weights do not matter. weights: (D,) initial weights. clip: norm to which every
-    sample's gradient is clipped; noise_std: of the noise on a sum of clipped gradients, 0 for none. size: public number
-    of samples in a batch, by which sums are divided. next_batch() draws the next batch, x (n, *shape) and y (n,);
+    sample's gradient is clipped; noise_std: of the noise on a sum of clipped gradients, 0 for none. samples: public
+    number of the user's samples; size: that of a batch, by which sums are divided. next_batch() draws the next batch, x
+    (n, *shape) and y (n,): those of one shuffled pass do not overlap, and a new pass begins when fewer than a batch are
+    left. poisson_batch() draws each sample with probability size / samples, independently, and may be empty.
     normals(steps) draws standard normal values, (steps, D); call it once.
     """
 
@@ -41,22 +46,57 @@ class LocalProblem:
     clip: float
     noise_std: float
     learning_rate: float
+    samples: int
     size: int
     next_batch: Callable[[], tuple[Tensor, Tensor]]
+    poisson_batch: Callable[[], tuple[Tensor, Tensor]]
     normals: Callable[[int], Floats]
 
 
 class LocalTraining(ABC):
     """Base of all local training.
 
-    needs: see `covey.parts.NEEDS`. units: the values of `privacy.unit` for which `releases` is right.
+    needs: see `covey.parts.NEEDS`; options: keys of `covey.scenario.schema.LOCAL_OPTIONS` that it reads, others are
+    refused; units: values of `privacy.unit` that its releases are right for.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
+    options: ClassVar[frozenset[str]] = frozenset()
     units: ClassVar[frozenset[str]] = frozenset({"sample"})
+    _factor: float = 1.0
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
+        self._refuse_ignored()
+
+    def _refuse_ignored(self) -> None:
+        """Refuse what this training would ignore."""
+        training, unit = self.scenario.training, self.scenario.privacy.unit
+        for key in LOCAL_OPTIONS:
+            if key not in self.options and getattr(training, key) != type(training).model_fields[key].default:
+                raise ScenarioError(
+                    f"training.{key} is {getattr(training, key)}, but training.local is '{training.local}', which does"
+                    f' not use it; set training.local = "sgd", or put it back with training.{key}=default'
+                )
+        if unit not in self.units:
+            raise ScenarioError(
+                f"privacy.unit is '{unit}', but training.local is '{training.local}', which does not protect that;"
+                ' set training.local = "sgd", or put it back with privacy.unit=default'
+            )
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate of the round that `at` chose; of the first round, where it did not."""
+        return self.scenario.training.learning_rate * self._factor
+
+    def at(self, round: int) -> Self:
+        """This training in a round, counted from 0: with the learning rate that `training.schedule` gives it."""
+        factor = schedule_factor(self.scenario.training.schedule, round, self.scenario.training.rounds)
+        if factor == self._factor:
+            return self
+        bound = copy.copy(self)
+        bound._factor = factor
+        return bound
 
     @abstractmethod
     def run(self, problem: LocalProblem) -> LocalUpdate:
@@ -79,7 +119,7 @@ class LocalTraining(ABC):
 
         This is that of one step; training whose uploads carry other noise says so here.
         """
-        return np.asarray(self.scenario.training.learning_rate * noise_std / self.passes(samples))
+        return np.asarray(self.learning_rate * noise_std / self.passes(samples))
 
     @abstractmethod
     def passes(self, samples: Ints) -> Ints:
@@ -92,3 +132,16 @@ def least_noise(privacy: Privacy, training: LocalTraining, clip: Floats, samples
     if privacy.noise != "off":
         std = np.maximum(privacy.n_min / samples, np.sqrt(privacy.v_max))
     return training.releases(clip, std, samples)
+
+
+def schedule_factor(schedule: str, round: int, rounds: int) -> float:
+    """What `training.schedule` multiplies the learning rate by in a round, counted from 0, of so many `rounds`.
+
+    A run that is longer than planned keeps the factor of the last round.
+    """
+    progress = min(round, rounds - 1) / rounds
+    if schedule == "cosine":
+        return (1.0 + math.cos(math.pi * progress)) / 2.0
+    if schedule == "step":
+        return 1.0 if progress < 0.5 else 0.1 if progress < 0.75 else 0.01
+    return 1.0

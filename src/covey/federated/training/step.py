@@ -34,7 +34,7 @@ class Step(LocalTraining):
 
     def reach(self, clip: Floats, samples: Ints, noise_std: Floats, length: int) -> Floats:
         """(n,) largest length of one step of clipped gradients and noise."""
-        return reach(clip, self.passes(samples), noise_std, self.scenario.training.learning_rate, length)
+        return reach(clip, self.passes(samples), noise_std, self.learning_rate, length)
 
     def passes(self, samples: Ints) -> Ints:
         """(n,) batch sizes."""

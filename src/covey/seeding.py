@@ -40,6 +40,8 @@ PURPOSES: dict[str, int] = {
     "tie": 32,
     "mixture": 40,
     "soft": 41,
+    "central": 50,
+    "personal_batch": 51,
 }
 
 

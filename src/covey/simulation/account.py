@@ -16,6 +16,7 @@ from covey.radio import compute_energies, compute_times, dbm_to_w
 from covey.simulation.group_remarks import OFFER_REASONS
 from covey.simulation.own_parts import air_time
 from covey.simulation.record import RoundRecord, UserRecord
+from covey.simulation.reference import reference_columns
 from covey.simulation.stages import Decision, NewModels, Turn, Uploads
 from covey.simulation.world import World
 
@@ -102,6 +103,8 @@ def _users(
         loss=evaluation.train_loss_sum / world.samples,
         test_loss=evaluation.test_loss_sum / world.test_samples,
         accuracy=evaluation.test_correct / world.test_samples,
+        majority=turn.majority.copy(),
+        central=np.full(world.users, np.nan),
         uplink_s=spent.uplink_s,
         energy_j=spent.transmit_j + spent.compute_j,
     )
@@ -116,6 +119,8 @@ def _learning(world: World, turn: Turn, new: NewModels, users: UserRecord) -> di
         "loss": _weighted(loss, world.samples),
         "test_loss": _weighted(users.test_loss, world.test_samples),
         "accuracy": _weighted(accuracy, world.test_samples),
+        **reference_columns("majority", users.majority, groups, world.test_samples, world.scenario.groups),
+        **reference_columns("central", users.central, groups, world.test_samples, world.scenario.groups),
         "clustering_accuracy": clustering_accuracy(identities, groups),
         "adjusted_rand_index": adjusted_rand_index(identities, groups),
         "task_users": [int(mask.sum()) for mask in by_task],

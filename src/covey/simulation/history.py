@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from covey.parts import LOCAL_TRAININGS
 from covey.privacy import Ledger
 from covey.privacy.accounting import METHODS
 from covey.scenario import Scenario
+from covey.simulation.accuracy_remarks import Above, above_majority, accuracy_remarks
 from covey.simulation.group_remarks import group_remarks
 from covey.simulation.record import RoundRecord
 
@@ -115,9 +116,14 @@ class History:
         return notes + self.remarks
 
     @property
+    def above_majority(self) -> Above | None:
+        """How far accuracy is above naming each user's most frequent class in the last round; None if not known."""
+        return above_majority(self)
+
+    @property
     def remarks(self) -> list[str]:
         """What else a reader should know, above all what happened to the groups; shown after the notes on privacy."""
-        return self.added + group_remarks(self)
+        return self.added + accuracy_remarks(self) + group_remarks(self)
 
     def rejections(self) -> dict[str, int]:
         """How many users' uploads were turned away in a round, summed over rounds, by reason; only those that occur."""
@@ -170,8 +176,10 @@ class History:
             return result
         result["final"] = {
             name: getattr(last, name)
-            for name in ("loss", "test_loss", "accuracy", "clustering_accuracy", "adjusted_rand_index", "objective")
+            for name in ("loss", "test_loss", "accuracy", "majority", "central", "clustering_accuracy", "adjusted_rand_index", "objective")
         }
+        above = self.above_majority
+        result["above_majority"] = None if above is None else asdict(above)
         result["totals"] = self._totals()
         result["groups"] = self._groups(last)
         result["tasks"] = self._tasks(last)
@@ -232,6 +240,8 @@ class History:
                 "served_rounds": int(self.served_rounds[user]),
                 "loss": float(last.users.loss[user]),
                 "accuracy": float(last.users.accuracy[user]),
+                "majority": float(last.users.majority[user]),
+                "central": float(last.users.central[user]),
                 "rho": float(self.ledger.rho[user]),
                 "epsilon": float(epsilons[user]),
                 "energy_j": float(energy_j[user]),

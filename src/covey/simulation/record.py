@@ -33,6 +33,8 @@ class UserRecord:
     loss: NDArray[np.float64]
     test_loss: NDArray[np.float64]
     accuracy: NDArray[np.float64]
+    majority: NDArray[np.float64]
+    central: NDArray[np.float64]
     uplink_s: NDArray[np.float64]
     energy_j: NDArray[np.float64]
 
@@ -45,6 +47,8 @@ class RoundRecord:
     loss: float
     test_loss: float
     accuracy: float
+    majority: float
+    central: float
     clustering_accuracy: float
     adjusted_rand_index: float
     starting: int
@@ -92,6 +96,8 @@ class RoundRecord:
     task_accuracy: list[float]
     group_loss: list[float]
     group_accuracy: list[float]
+    group_majority: list[float]
+    group_central: list[float]
     users: UserRecord
 
     def scalars(self) -> dict[str, Any]:

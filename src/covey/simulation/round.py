@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from covey.allocation import noise_levels
 from covey.arrays import read_only
 from covey.association import Policy, validated_selection
+from covey.data.majority import majority_accuracy
 from covey.federated import Accepted, Evaluation, Steps, admit
 from covey.identification import Identification, Regrouped, RuleRound, Trained
 from covey.identification.rescue import offer_free_model
@@ -54,11 +55,11 @@ def play_round(world: World, state: State, policy: Policy) -> tuple[State, Round
 
 def begin_round(world: World, state: State) -> Turn:
     """The round up to the stations' choice: models are sent, users find their task, stations see who is there."""
-    groups = renew_data(world, state.round)
+    groups, majority = renew_data(world, state.round)
     broadcast_s = broadcast(world, state)
     identification = identify(world, state, groups)
     observation = observe(world, state, identification.identities)
-    return Turn(state, broadcast_s, identification, observation, groups)
+    return Turn(state, broadcast_s, identification, observation, groups, majority)
 
 
 def finish_round(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Finished:
@@ -74,13 +75,13 @@ def finish_round(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Finis
     return Finished(advance(world, turn, decision, new, groups), record, decision, evaluation)
 
 
-def renew_data(world: World, round: int) -> NDArray[np.int64]:
-    """Users hold the data of this round; (U,) their true groups, for measurement only."""
+def renew_data(world: World, round: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Users hold the data of this round; for measurement only, (U,) each: true groups, and the accuracy of guessing."""
     if world.data is None:
-        return world.groups
+        return world.groups, np.full(world.users, np.nan)
     data = checked_data(world, world.over_time.at(round, world.data))
     world.fleet.hold(data)
-    return data.groups
+    return data.groups, majority_accuracy(data)
 
 
 def broadcast(world: World, state: State) -> NDArray[np.float64]:

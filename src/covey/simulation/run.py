@@ -41,6 +41,7 @@ from covey.simulation.fit import check_broadcasts, check_members, check_parts, w
 from covey.simulation.history import History
 from covey.simulation.own_parts import TRANSPORT, check_training, checked_positions, checked_tasks, faults_named
 from covey.simulation.record import RoundRecord
+from covey.simulation.reference import Reference, checked_reference, with_central
 from covey.simulation.round import play_round
 from covey.simulation.state import State
 from covey.simulation.world import LossyTransport, World, clipping_norms
@@ -61,6 +62,7 @@ def simulate(
     mobility: MobilityModel | None = None,
     transport: Transport | None = None,
     workers: int = 1,
+    reference: Reference | None = None,
     on_round: Callable[[RoundRecord], None] | None = None,
 ) -> History:
     """The history of a whole run.
@@ -68,12 +70,13 @@ def simulate(
     `scenario` is a `Scenario` or the name of a preset or TOML file; `policy` a name or any callable
     `(Observation, numpy Generator) -> (B, U) bool`. `model`, `data`, `channel` and `mobility`
     replace what the scenario names; `transport(round, uploads)` returns the uploads that arrive, which
-    may be fewer, more or other ones. `on_round` is called after every round. The result is the
+    may be fewer, more or other ones. `reference(data)` gives each user's accuracy on a model to compare with, (U,), such
+    as `covey.evaluation.Central`, for the column `central`. `on_round` is called after every round. The result is the
     same, bit by bit, at any number of `workers` (processes).
     """
     with Simulation(
         scenario, policy, rounds=rounds, seed=seed, model=model, data=data, channel=channel, mobility=mobility,
-        transport=transport, workers=workers,
+        transport=transport, workers=workers, reference=reference,
     ) as simulation:  # fmt: skip
         while not simulation.done:
             record = simulation.play()
@@ -103,6 +106,7 @@ class Simulation:
         mobility: MobilityModel | None = None,
         transport: Transport | None = None,
         workers: int = 1,
+        reference: Reference | None = None,
         journal: Journal | None = None,
         fleet: Fleet | None = None,
         members: Members | None = None,
@@ -122,6 +126,7 @@ class Simulation:
         self.policy: Policy = get_policy(policy) if isinstance(policy, str) else made_policy(policy)
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
         _check_given(model, data, channel, mobility, transport)
+        self.reference = reference
         self.data: UserData | None = None
         if fleet is None or members is None:
             self.data = (user_data(scenario, seed) if data is None else data).read_only()
@@ -191,8 +196,15 @@ class Simulation:
                 self.world.journal.last = []
                 self.continue_from(replace(self.state, ledger=ledger), self.history.records)
             raise
-        self.continue_from(state, [*self.history.records, record])
-        return record
+        self.continue_from(state, [*self.history.records, self.referred(record)])
+        return self.history.records[-1]
+
+    def referred(self, record: RoundRecord) -> RoundRecord:
+        """The record with the accuracy of `reference` on the data of its round, where there is one."""
+        if self.reference is None or self.world.data is None or np.isfinite(record.central):
+            return record
+        data = self.world.over_time.at(record.round - 1, self.world.data)
+        return with_central(record, checked_reference(self.reference(data), self.world.users), self.world.test_samples)
 
     def continue_from(self, state: State, records: list[RoundRecord]) -> None:
         """Take over a state and the records that led to it."""

@@ -20,7 +20,7 @@ class Turn:
     """A round up to the stations' choice.
 
     state: before the round; broadcast_s: (B,) seconds of air time; groups: (U,) true groups in this round, for
-    measurement only.
+    measurement only; majority: (U,) accuracy of naming each user's most frequent class, NaN where samples are elsewhere.
     """
 
     state: State
@@ -28,6 +28,7 @@ class Turn:
     identification: Identification
     observation: Observation
     groups: NDArray[np.int64]
+    majority: NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -62,9 +62,9 @@ def accuracy_remarks(history: History) -> list[str]:
     remarks = []
     if not above.clear:
         remarks.append(
-            f"The models are no better than naming each user's most frequent class: test accuracy is {last.accuracy:.3f}"
-            f" and that of naming it {last.majority:.3f}; the difference over {above.n} users is {above.value:+.3f}"
-            f" (95 % interval {above.low:+.3f} to {above.high:+.3f})."
+            "The models are no better than naming each user's most frequent class: test accuracy is"
+            f" {last.accuracy:.3f} and that of naming it {last.majority:.3f}; the difference over {above.n} users is"
+            f" {above.value:+.3f} (95 % interval {above.low:+.3f} to {above.high:+.3f})."
         )
     if np.isfinite(last.central):
         remarks += _beside_central(last.accuracy, last.majority, last.central)
@@ -74,8 +74,8 @@ def accuracy_remarks(history: History) -> list[str]:
 def _beside_central(accuracy: float, majority: float, central: float) -> list[str]:
     if central <= majority:
         return [
-            f"Even a model trained centrally on all samples of the user's group reaches {central:.3f} only, which is not"
-            f" above naming the most frequent class ({majority:.3f}): this model cannot learn more from these data."
+            f"Even a model trained centrally on all samples of the user's group reaches {central:.3f} only, which is"
+            f" not above naming the most frequent class ({majority:.3f}): this model cannot learn more from these data."
         ]
     if accuracy - majority < central - accuracy:
         return [

@@ -176,7 +176,16 @@ class History:
             return result
         result["final"] = {
             name: getattr(last, name)
-            for name in ("loss", "test_loss", "accuracy", "majority", "central", "clustering_accuracy", "adjusted_rand_index", "objective")
+            for name in (
+                "loss",
+                "test_loss",
+                "accuracy",
+                "majority",
+                "central",
+                "clustering_accuracy",
+                "adjusted_rand_index",
+                "objective",
+            )
         }
         above = self.above_majority
         result["above_majority"] = None if above is None else asdict(above)

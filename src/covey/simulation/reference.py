@@ -32,8 +32,8 @@ def checked_reference(found: Any, users: int) -> NDArray[np.float64]:
     values = np.asarray(found, dtype=np.float64)
     if values.shape != (users,) or not ((values >= 0) & (values <= 1)).all():
         raise ScenarioError(
-            f"reference gave {values.shape} values from {values.min(initial=0):.3g} to {values.max(initial=0):.3g}; give"
-            f" one accuracy from 0 to 1 for each of {users} users"
+            f"reference gave values of shape {values.shape} from {values.min(initial=0):.3g} to"
+            f" {values.max(initial=0):.3g}; give one accuracy from 0 to 1 for each of {users} users"
         )
     return values
 

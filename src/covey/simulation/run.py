@@ -70,9 +70,9 @@ def simulate(
     `scenario` is a `Scenario` or the name of a preset or TOML file; `policy` a name or any callable
     `(Observation, numpy Generator) -> (B, U) bool`. `model`, `data`, `channel` and `mobility`
     replace what the scenario names; `transport(round, uploads)` returns the uploads that arrive, which
-    may be fewer, more or other ones. `reference(data)` gives each user's accuracy on a model to compare with, (U,), such
-    as `covey.evaluation.Central`, for the column `central`. `on_round` is called after every round. The result is the
-    same, bit by bit, at any number of `workers` (processes).
+    may be fewer, more or other ones. `reference(data)` gives the column `central`: each user's accuracy
+    on a model to compare with, (U,), such as `covey.evaluation.Central`. `on_round` is called
+    after every round. The result is the same, bit by bit, at any number of `workers` (processes).
     """
     with Simulation(
         scenario, policy, rounds=rounds, seed=seed, model=model, data=data, channel=channel, mobility=mobility,

@@ -20,7 +20,7 @@ class Turn:
     """A round up to the stations' choice.
 
     state: before the round; broadcast_s: (B,) seconds of air time; groups: (U,) true groups in this round, for
-    measurement only; majority: (U,) accuracy of naming each user's most frequent class, NaN where samples are elsewhere.
+    measurement only; majority: (U,) accuracy of naming each user's most frequent class, NaN where samples are not here.
     """
 
     state: State

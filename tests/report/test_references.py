@@ -74,12 +74,12 @@ def test_the_page_shows_both_lines_in_tile_text_tables_and_data(compared: Histor
 def test_the_picture_draws_them_at_their_height(compared: History, history: History) -> None:
     axes = draw_panel(compared, "accuracy").axes[0]
     lines = {line.get_label(): line for line in axes.get_lines()}
-    assert set(np.asarray(lines["central model"].get_ydata()).tolist()) == {compared.records[-1].central}
+    assert set(np.asarray(lines["central"].get_ydata()).tolist()) == {compared.records[-1].central}
     assert set(np.asarray(lines["guessing"].get_ydata()).tolist()) == {compared.records[-1].majority}
     assert np.asarray(lines["guessing"].get_xdata())[0] == 0
     without = {line.get_label() for line in draw_panel(history, "accuracy").axes[0].get_lines()}
     assert "guessing" in without
-    assert "central model" not in without
+    assert "central" not in without
 
 
 def test_the_text_says_whether_accuracy_is_clearly_above(compared: History) -> None:

@@ -22,7 +22,11 @@ RIGHT, WRONG = "\N{CHECK MARK} right", "\N{BALLOT X} wrong"
 Summary = dict[str, Any]
 
 #: Columns that accuracy is compared with, and their heads.
-_BESIDE = {"majority": "most frequent class", "central": "central model"}
+_BESIDE = {
+    "majority": "most frequent class",
+    "central": "central model",
+    "personal_accuracy": "personal models",
+}
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ def user_sheet(
 
 def _lines(summary: Summary) -> dict[str, str]:
     """Columns of users that accuracy is compared with, and their heads; those that are known of anybody."""
-    heads = {"majority": "guess", "central": "central"}
+    heads = {"majority": "guess", "central": "central", "personal_accuracy": "personal"}
     return {name: head for name, head in heads.items() if any(np.isfinite(user[name]) for user in summary["users"])}
 
 

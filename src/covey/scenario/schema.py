@@ -23,6 +23,7 @@ from covey.parts import (
     MODELS,
     PARTITIONS,
     PATH_LOSSES,
+    PERSONALS,
     RULES,
     STARTS,
     UPLINKS,
@@ -440,6 +441,22 @@ class Training(Section):
     aggregation: Annotated[str, PartName(AGGREGATIONS)] = Field(
         "mean",
         description="How uploads become models: `mean` (weighted by samples), or your own as module:attribute.",
+    )
+    personal: Annotated[str, PartName(PERSONALS)] = Field(
+        "none",
+        description=(
+            "Model that each device trains for itself, beside that of its task: `none`, `ditto` (pulled towards the"
+            " received model), or your own as module:attribute. It never leaves the device and costs no privacy."
+        ),
+    )
+    personal_steps: Count = Field(10, description="Local steps of a personal model in a round.")
+    personal_batch: Batch = Field(32, description="Samples of such a step; 0 takes all of them.")
+    personal_rate: Positive = Field(0.1, description="Its step size.")
+    personal_pull: NonNegative = Field(
+        0.1,
+        description=(
+            "How strongly `ditto` pulls a personal model towards that of its task, lambda; with 0 it is trained alone."
+        ),
     )
 
 

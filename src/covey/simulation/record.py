@@ -35,6 +35,8 @@ class UserRecord:
     accuracy: NDArray[np.float64]
     majority: NDArray[np.float64]
     central: NDArray[np.float64]
+    personal_test_loss: NDArray[np.float64]
+    personal_accuracy: NDArray[np.float64]
     uplink_s: NDArray[np.float64]
     energy_j: NDArray[np.float64]
 
@@ -49,6 +51,8 @@ class RoundRecord:
     accuracy: float
     majority: float
     central: float
+    personal_test_loss: float
+    personal_accuracy: float
     clustering_accuracy: float
     adjusted_rand_index: float
     starting: int
@@ -98,6 +102,7 @@ class RoundRecord:
     group_accuracy: list[float]
     group_majority: list[float]
     group_central: list[float]
+    group_personal_accuracy: list[float]
     users: UserRecord
 
     def scalars(self) -> dict[str, Any]:

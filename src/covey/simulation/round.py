@@ -40,7 +40,7 @@ from covey.simulation.own_parts import (
     moved,
 )
 from covey.simulation.record import RoundRecord
-from covey.simulation.stages import Decision, Finished, NewModels, Turn, Uploads
+from covey.simulation.stages import Decision, Finished, NewModels, PersonalModels, Turn, Uploads
 from covey.simulation.state import State
 from covey.simulation.world import World
 
@@ -67,12 +67,13 @@ def finish_round(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Finis
     selected = selected & turn.observation.available
     decision = allocate(world, turn, selected)
     uploads = train(world, turn, decision)
+    personal = personalise(world, turn)
     decision = reconcile_ledger(world, turn, decision, uploads)
     new = aggregate(world, turn, decision, uploads)
     evaluation = evaluate(world, turn, new)
     groups = regroup(world, turn, decision, uploads, new)
-    record = account(world, turn, selected, decision, uploads, new, evaluation, groups)
-    return Finished(advance(world, turn, decision, new, groups), record, decision, evaluation)
+    record = account(world, turn, selected, decision, uploads, new, evaluation, groups, personal)
+    return Finished(advance(world, turn, decision, new, groups, personal), record, decision, evaluation)
 
 
 def renew_data(world: World, round: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -227,6 +228,23 @@ def train(world: World, turn: Turn, decision: Decision) -> Uploads:
     return Uploads(intake, result.mean_norm, result.clipped_fraction, result.refused)
 
 
+def personalise(world: World, turn: Turn) -> PersonalModels:
+    """Users train the models that they keep for themselves, from what they received; nothing of it leaves them."""
+    state, identities = turn.state, turn.identification.identities
+    weights, begun = state.personal.copy(), state.personal_begun.copy()
+    trained = np.zeros(world.users, dtype=bool)
+    loss, right = np.full((2, world.users), np.nan)
+    if world.personal.trains:
+        trained = (identities >= 0) & models_in_play(state.memory, world.tasks)[identities]
+        users = np.flatnonzero(trained)
+        own = [weights[user] if begun[user] else None for user in users]
+        found, loss[users], right[users] = world.engine.personalise(
+            world.personal, state.round, users, identities[users], own
+        )
+        weights[users], begun[users] = found, True
+    return PersonalModels(weights, begun, trained, loss, right)
+
+
 def reconcile_ledger(world: World, turn: Turn, decision: Decision, uploads: Uploads) -> Decision:
     """The decision with the ledger that users' own ledgers and refusals lead to; the same where users have none.
 
@@ -310,7 +328,9 @@ def _movements(state: State, models: NDArray[np.float32]) -> NDArray[np.float32]
     return np.where(np.any(moved != 0, axis=1)[:, None], moved, state.movements)
 
 
-def advance(world: World, turn: Turn, decision: Decision, new: NewModels, groups: Regrouped) -> State:
+def advance(
+    world: World, turn: Turn, decision: Decision, new: NewModels, groups: Regrouped, personal: PersonalModels
+) -> State:
     """The state of the next round: users have moved, changed models have a new movement (2)."""
     state = turn.state
     models = new.models if groups.models is None else groups.models
@@ -337,4 +357,6 @@ def advance(world: World, turn: Turn, decision: Decision, new: NewModels, groups
         exhausted=exhausted,
         ledger=decision.ledger,
         memory=groups.memory,
+        personal=personal.weights,
+        personal_begun=personal.begun,
     )

@@ -24,6 +24,7 @@ from covey.federated import (
     Fleet,
     LocalTraining,
     Members,
+    Personal,
     Transport,
     build_model,
     count_weights,
@@ -32,14 +33,21 @@ from covey.federated import (
 from covey.identification import Rule, ScoreRule, build_rule
 from covey.identification.start import build_start, known_models
 from covey.part_checks import why_not_callable
-from covey.parts import AGGREGATIONS, CHANNELS, DATA_OVER_TIME, LOCAL_TRAININGS, MOBILITIES, RULES
+from covey.parts import AGGREGATIONS, CHANNELS, DATA_OVER_TIME, LOCAL_TRAININGS, MOBILITIES, PERSONALS, RULES
 from covey.privacy import Journal, Ledger, build_noise, charge_lost
 from covey.radio import ChannelModel, MobilityModel, TraceMobility, build_channel, build_mobility, place
 from covey.scenario import Scenario, load_scenario
 from covey.seeding import generator
 from covey.simulation.fit import check_broadcasts, check_members, check_parts, what_is_lacking
 from covey.simulation.history import History
-from covey.simulation.own_parts import TRANSPORT, check_training, checked_positions, checked_tasks, faults_named
+from covey.simulation.own_parts import (
+    TRANSPORT,
+    check_personal,
+    check_training,
+    checked_positions,
+    checked_tasks,
+    faults_named,
+)
 from covey.simulation.record import RoundRecord
 from covey.simulation.reference import Reference, checked_reference, with_central
 from covey.simulation.round import play_round
@@ -140,9 +148,10 @@ class Simulation:
         start = build_start(scenario, rule)
         training: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
         aggregation: Aggregation = AGGREGATIONS.build(scenario.training.aggregation, scenario)
+        personal: Personal = PERSONALS.build(scenario.training.personal, scenario)
         over_time: DataOverTime = DATA_OVER_TIME.build(scenario.data.over_time, scenario, seed)
         lacking = what_is_lacking(scenario, members) | ({} if fleet is None else dict(fleet.lacks))
-        check_parts(scenario, lacking, rule, start, training, aggregation, over_time)
+        check_parts(scenario, lacking, rule, start, training, aggregation, personal, over_time)
         self.world = World(
             scenario=scenario,
             seed=seed,
@@ -157,6 +166,7 @@ class Simulation:
             start=start,
             local_training=training,
             aggregation=aggregation,
+            personal=personal,
             over_time=over_time,
             data=self.data,
             channel=channel or build_channel(scenario, seed),
@@ -170,6 +180,7 @@ class Simulation:
             check_broadcasts(self.world)
             with faults_named(self.world, "before round 1"):
                 check_training(self.world)
+                check_personal(self.world)
                 self.state = self._initial_state(users_m)
             self.history = self._empty_history(name, rounds or scenario.training.rounds)
         except BaseException:
@@ -246,6 +257,8 @@ class Simulation:
             served_rounds=np.zeros(world.users, dtype=np.int64),
             exhausted=np.zeros(world.users, dtype=bool),
             memory=world.start.memory,
+            personal=np.zeros((world.users, world.weights) if world.personal.trains else (0, 0), dtype=np.float32),
+            personal_begun=np.zeros(world.users if world.personal.trains else 0, dtype=bool),
             ledger=Ledger(
                 world.users,
                 delta=scenario.privacy.delta,

@@ -78,6 +78,21 @@ class NewModels:
 
 
 @dataclass(frozen=True)
+class PersonalModels:
+    """Models that users keep for themselves after the round; empty where users have none.
+
+    weights: (U, D); begun, trained: (U,) bool, users that have one, and that trained it in this round; test_loss_sum,
+    test_correct: (U,) on its test samples, NaN for users that did not train.
+    """
+
+    weights: NDArray[np.float32]
+    begun: NDArray[np.bool_]
+    trained: NDArray[np.bool_]
+    test_loss_sum: NDArray[np.float64]
+    test_correct: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class Finished:
     """A whole round: the state after it, its record, and what was decided and measured."""
 

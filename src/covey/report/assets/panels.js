@@ -142,6 +142,11 @@ export function withReferences({ series }, colours, plot) {
     const values = [...series[name].slice(0, 1).filter(() => missing > 0), ...series[name]];
     return { label, values, colour: colours.alarm, dash, width: 2 };
   });
+  const { personal_accuracy: personal } = series;
+  if (personal?.some((value) => value !== null)) {
+    const before = new Array(plot.x.length - personal.length).fill(null);
+    lines.push({ label: "personal models", values: [...before, ...personal], colour: colours.second, width: 2.5 });
+  }
   return { ...plot, lines: [...plot.lines, ...lines] };
 }
 

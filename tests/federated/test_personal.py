@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn import functional
 
 from covey.deploy.device_fleet import DeviceFleet
+from covey.environment.calibration import learning_hash
 from covey.errors import ScenarioError
 from covey.federated import Ditto, NoPersonal, Personal, PersonalProblem, flatten, load_flat
 from covey.parts import PERSONALS, refuse_unmet
@@ -244,3 +245,9 @@ def test_a_state_holds_personal_models_only_where_there_are_some() -> None:
         simulation.play()
         assert simulation.state.personal.size == 0
         assert replace(simulation.state).personal_begun.size == 0
+
+
+def test_calibrations_do_not_depend_on_it() -> None:
+    assert learning_hash(ditto("training.personal_steps=3", "training.personal_pull=2")) == learning_hash(
+        load_scenario("quick")
+    )

@@ -133,6 +133,16 @@ def test_a_median_forgets_what_one_liar_sends() -> None:
     assert fooled.column("loss")[-1] > robust.column("loss")[-1] + 0.1
 
 
+def test_a_fine_tuned_model_forgets_and_a_personal_one_does_not() -> None:
+    """fine_tuned.py begins with the received model each round, so that a single round tells all about it."""
+    fine, ditto = "training.personal=examples.parts.fine_tuned:FineTuned", "training.personal=ditto"
+    # In the first round both begin with the received model, and without a pull they are the same.
+    first = [play(key, "training.personal_pull=0", rounds=1).user_column("personal_test_loss") for key in (fine, ditto)]
+    np.testing.assert_allclose(first[0], first[1], rtol=1e-4)
+    later = [play(key, "training.personal_pull=0").column("personal_test_loss")[-1] for key in (fine, ditto)]
+    assert later[1] < 0.9 * later[0]
+
+
 def test_two_steps_are_charged_twice_and_go_farther() -> None:
     one, two = play("privacy.noise=off"), play("privacy.noise=off", TWO_STEPS)
     assert two.column("loss")[-1] < one.column("loss")[-1]

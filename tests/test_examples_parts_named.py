@@ -31,6 +31,7 @@ EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "path_loss": ("walls:free_space", ()),
     "mobility": ("shuttle:Shuttle", ()),
     "training": ("two_steps:TwoSteps", ()),
+    "personal": ("fine_tuned:FineTuned", ()),
     "gradients": ("float64_gradients:Float64", ()),
     "aggregation": ("median_aggregation:Median", ()),
 }

@@ -40,6 +40,7 @@ NEEDS: Final[Mapping[str, str]] = {
     "released_steps": "the noised upload of every user where its task is worked out",
     "identities": "stations that know every user's task",
     "truth": "the true groups",
+    "personal_models": "users that keep and train a model of their own",
     "new_data": "users whose data change between rounds",
     "charge": "an accountant for a charge of its own",
 }
@@ -351,6 +352,17 @@ LOCAL_TRAININGS = Registry(
     protocol="covey.federated.training.protocol",
     interface="LocalTraining",
 )
+PERSONALS = Registry(
+    "personal",
+    "personal model",
+    "training.personal",
+    {
+        "none": "covey.federated.personal.protocol:NoPersonal",
+        "ditto": "covey.federated.personal.ditto:Ditto",
+    },
+    protocol="covey.federated.personal.protocol",
+    interface="Personal",
+)
 GRADIENT_STRATEGIES = Registry(
     "gradients",
     "gradient strategy",
@@ -447,5 +459,5 @@ MODELS = Registry(
 #: Every registry, in the order of a round.
 REGISTRIES: Final = (
     DATASETS, PARTITIONS, DATA_OVER_TIME, MODELS, RULES, STARTS, ANNOUNCEMENTS, POLICIES, UPLINKS, CHANNELS,
-    PATH_LOSSES, MOBILITIES, LOCAL_TRAININGS, GRADIENT_STRATEGIES, AGGREGATIONS,
+    PATH_LOSSES, MOBILITIES, LOCAL_TRAININGS, PERSONALS, GRADIENT_STRATEGIES, AGGREGATIONS,
 )  # fmt: skip

@@ -42,6 +42,8 @@ PURPOSES: dict[str, int] = {
     "soft": 41,
     "noise_batch": 45,
     "kmeans_noise_batch": 46,
+    "central": 50,
+    "personal_batch": 51,
 }
 
 

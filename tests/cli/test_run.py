@@ -283,3 +283,29 @@ def test_the_short_options_explain_themselves(
     code, out, _ = here(capsys, "run", "--help")
     assert code == 0
     assert option in out
+
+
+def test_a_central_model_can_be_asked_for_and_added_to_a_finished_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COVEY_DATA", str(tmp_path / "data"))
+    without, asked, folder = ("--no-reference", "-q"), ("--reference", "-q"), tmp_path / "a"
+    assert here(capsys, "run", "quick", "--rounds", 2, "--out", folder, *without)[0] == 0
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["final"]["central"] is None
+    assert summary["final"]["majority"] > 0
+    assert not (tmp_path / "data").exists()
+    assert here(capsys, "run", "--resume", "--out", folder, *asked)[0] == 0
+    assert (tmp_path / "data" / "central.jsonl").is_file()
+    assert here(capsys, "run", "quick", "--rounds", 2, "--out", tmp_path / "b", *asked)[0] == 0
+    for name in ("rounds.csv", "users.csv", "models.safetensors"):
+        assert (folder / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    rows = list(csv.DictReader((folder / "rounds.csv").open()))
+    assert all(float(row["central"]) > 0.9 > float(row["majority"]) for row in rows)
+    lines = (folder / "progress.jsonl").read_text().splitlines()
+    shown = [json.loads(line) for line in lines if '"row"' in line][-2:]
+    assert [event["row"]["central"] > 0.9 for event in shown] == [True, True]
+    # It goes on with what it began, without being asked again.
+    assert here(capsys, "run", "--resume", "--rounds", 3, "--out", folder, "-q")[0] == 0
+    rows = list(csv.DictReader((folder / "rounds.csv").open()))
+    assert len({row["central"] for row in rows}) == 1 < len(rows)

@@ -116,6 +116,7 @@ def _round(
     )
     loss = loss * rng.uniform(0.95, 1.05, users)
     accuracy = np.clip(1 - loss / 2.6 + rng.normal(0, 0.02, users), 0, 1)
+    majority = 0.45 + 0.02 * (np.arange(users) % 5)
     rate = np.where(served, rng.uniform(1e6, 8e6, users), 0.0)
     uplink = np.divide(2.0e4, rate, out=np.zeros(users), where=served)
     rho = history.ledger.rho.copy()
@@ -132,6 +133,10 @@ def _round(
         loss=mean(loss, everyone),
         test_loss=mean(1.05 * loss, everyone),
         accuracy=mean(accuracy, everyone),
+        majority=mean(majority, everyone),
+        central=float("nan"),
+        personal_test_loss=float("nan"),
+        personal_accuracy=float("nan"),
         clustering_accuracy=clustering_accuracy(identity, history.groups),
         adjusted_rand_index=adjusted_rand_index(identity, history.groups),
         starting=0,
@@ -175,6 +180,9 @@ def _round(
         task_accuracy=[mean(accuracy, identity == k) for k in tasks],
         group_loss=[mean(loss, history.groups == g) for g in range(made.groups)],
         group_accuracy=[mean(accuracy, history.groups == g) for g in range(made.groups)],
+        group_majority=[mean(majority, history.groups == g) for g in range(made.groups)],
+        group_central=[float("nan")] * made.groups,
+        group_personal_accuracy=[float("nan")] * made.groups,
         users=UserRecord(
             group=history.groups.copy(),
             x_m=positions[:, 0].copy(),
@@ -193,6 +201,10 @@ def _round(
             loss=loss,
             test_loss=1.05 * loss,
             accuracy=accuracy,
+            majority=majority,
+            central=np.full(users, np.nan),
+            personal_test_loss=np.full(users, np.nan),
+            personal_accuracy=np.full(users, np.nan),
             uplink_s=uplink,
             energy_j=uplink + 2e-3 / 12,
         ),

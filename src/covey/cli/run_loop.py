@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 from rich.console import Console
 
@@ -18,8 +19,10 @@ from covey.agents.training_files import POLICY
 from covey.association import Policy
 from covey.cli.common import cores, free_folder, interruptible, progress_bar, stored_scenario
 from covey.cli.policy_option import named_policy, short_name
+from covey.data import data_root
 from covey.errors import INTERRUPTED, ResumeError
 from covey.files import versions, write_atomically
+from covey.jobs import Store
 from covey.privacy import JOURNAL, Journal
 from covey.radio import channel_and_mobility
 from covey.report import summary_table, write_report
@@ -44,7 +47,10 @@ Observer = Callable[[RoundRecord], None]
 
 @dataclass(frozen=True)
 class Run:
-    """What is played, and where: policy is its name; trace the measurements to use; rounds the scenario's if None."""
+    """What is played, and where: policy is its name; trace the measurements to use; rounds the scenario's if None.
+
+    reference: whether accuracy is compared with a central model; None where that is cheap, or was done before.
+    """
 
     scenario: Scenario
     policy: str
@@ -55,6 +61,7 @@ class Run:
     workers: int | None
     resume: bool
     overwrite: bool
+    reference: bool | None = None
 
 
 def new_run(
@@ -68,15 +75,22 @@ def new_run(
     trace: Path | None,
     workers: int | None,
     overwrite: bool,
+    reference: bool | None = None,
 ) -> Run:
     """A run that starts at round 1."""
     chosen = load_scenario(scenario, overrides)
     folder = out if out is not None else free_folder(f"{chosen.name}-{short_name(policy)}-seed{seed}", CHECKPOINT)
-    return Run(chosen, policy, seed, rounds, folder, trace, workers, resume=False, overwrite=overwrite)
+    return Run(chosen, policy, seed, rounds, folder, trace, workers, False, overwrite, reference)
 
 
 def resumed_run(
-    folder: Path | None, overrides: list[str], *, rounds: int | None, trace: Path | None, workers: int | None
+    folder: Path | None,
+    overrides: list[str],
+    *,
+    rounds: int | None,
+    trace: Path | None,
+    workers: int | None,
+    reference: bool | None = None,
 ) -> Run:
     """The run that a folder holds, to go on with; more rounds extend it."""
     if folder is None:
@@ -100,7 +114,7 @@ def resumed_run(
     kept = folder / TRACE
     trace = kept if kept.is_file() else None
     rounds = rounds or header["rounds"]
-    return Run(scenario, header["policy"], header["seed"], rounds, folder, trace, workers, resume=True, overwrite=False)
+    return Run(scenario, header["policy"], header["seed"], rounds, folder, trace, workers, True, False, reference)
 
 
 def play_run(run: Run, console: Console, notes: Console, *, as_json: bool) -> int:
@@ -146,6 +160,7 @@ def _play(run: Run, simulation: Simulation, progress: Progress, notes: Console) 
                 _restore(run, simulation, progress)
             else:
                 _prepare(run, simulation, progress)
+            _compare(run, simulation, progress, notes)
             with _bar(simulation.history, notes) as show:
                 observers: tuple[Observer, ...] = (
                     lambda record: save_checkpoint(simulation, run.folder),
@@ -190,6 +205,33 @@ def _prepare(run: Run, simulation: Simulation, progress: Progress) -> None:
     if isinstance(simulation.policy, LearnedPolicy):
         simulation.policy.save(folder / POLICY)
     save_checkpoint(simulation, folder)
+
+
+def _compare(run: Run, simulation: Simulation, progress: Progress, notes: Console) -> None:
+    """Compare accuracy with a central model where that is asked for or cheap, in the rounds played before too."""
+    from covey.evaluation.central import STORE, Central  # imports much that runs without it do not need
+
+    records, data = simulation.history.records, simulation.data
+    if data is None or run.reference is False:
+        return
+
+    def show(done: int, groups: int) -> None:
+        notes.print(f"central model of group {done} of {groups} is trained", highlight=False)
+
+    before = any(np.isfinite(record.central) for record in records)
+    if run.reference or before:
+        kept = Store(data_root() / STORE)
+        simulation.reference = Central(run.scenario, run.seed, kept=kept, on_group=show)
+    else:
+        central = Central(run.scenario, run.seed)
+        simulation.reference = central if central.cheap(data) else None
+    filled = [simulation.referred(record) for record in records]
+    if any(new is not old for new, old in zip(filled, records, strict=True)):
+        simulation.continue_from(simulation.state, filled)
+        save_checkpoint(simulation, run.folder)
+        progress.start(_about(run), done=0, total=simulation.history.rounds, resume=True)
+        for done, record in enumerate(filled, start=1):
+            progress.row(record.row(), done)
 
 
 @contextmanager

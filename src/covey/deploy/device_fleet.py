@@ -126,7 +126,10 @@ class DeviceFleet:
     @property
     def lacks(self) -> dict[str, str]:
         """Needs of parts that devices cannot meet, with the reason."""
-        lacking = {"new_data": 'devices hold data of their own; set data.over_time = "constant"'}
+        lacking = {
+            "new_data": 'devices hold data of their own; set data.over_time = "constant"',
+            "personal_models": 'devices do not keep models of their own yet; set training.personal = "none"',
+        }
         if self.scenario.security.mode == "masked":
             lacking["released_steps"] = (
                 "security.mode is 'masked', where devices keep their tasks and stations see no upload; use 'raw' or"

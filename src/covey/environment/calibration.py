@@ -154,6 +154,8 @@ _FIRST_FITTED: Final[Mapping[str, Mapping[str, Any]]] = {
     },
 }
 _FIRST_CONTRAST_BOUND = 1.0
+#: Models that stay on devices change nothing about those of the tasks.
+_PERSONAL = {f"personal{option}" for option in ("", "_steps", "_batch", "_rate", "_pull")}
 
 
 def learning_settings(scenario: Scenario) -> dict[str, Any]:
@@ -166,7 +168,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
     data = scenario.data.model_dump(mode="json", exclude={"path", "groups"})
     if scenario.groups != scenario.network.tasks:
         data["groups"] = scenario.groups
-    training = scenario.training.model_dump(mode="json", exclude={"rounds"})
+    training = scenario.training.model_dump(mode="json", exclude={"rounds", *_PERSONAL})
     privacy: dict[str, Any] = {
         "v_max": scenario.privacy.v_max,
         "n_min": scenario.privacy.n_min,

@@ -14,6 +14,7 @@ from covey.federated.models import (
     load_flat,
     register_model,
 )
+from covey.federated.personal import Ditto, NoPersonal, Personal, PersonalProblem
 from covey.federated.steps import LocalUpdate, bounded_scores, evaluate, noised_step, task_scores
 from covey.federated.threads import one_thread, tune_allocator
 from covey.federated.training import LocalProblem, LocalTraining, Sgd, Step
@@ -24,6 +25,7 @@ __all__ = [
     "Accepted",
     "Aggregation",
     "ClippedSum",
+    "Ditto",
     "Engine",
     "Evaluation",
     "Fleet",
@@ -33,7 +35,10 @@ __all__ = [
     "LocalUpdate",
     "Mean",
     "Members",
+    "NoPersonal",
     "NoiseFunction",
+    "Personal",
+    "PersonalProblem",
     "Releases",
     "Sgd",
     "Step",

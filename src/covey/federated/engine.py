@@ -19,6 +19,7 @@ from covey.federated.clip import chunk_length
 from covey.federated.fleet import Evaluation, Releases, Steps
 from covey.federated.intake import Upload
 from covey.federated.models import check_module, count_weights
+from covey.federated.personal import Personal
 from covey.federated.processes import Call, Workers, pack
 from covey.federated.shared import Handle, SharedArrays
 from covey.federated.strategies import use_strategy
@@ -287,6 +288,21 @@ class Engine:
         calls: list[Call] = [("evaluate", (users.tolist(), tasks[users].tolist())) for users in blocks]
         found = self._run(calls, [float(sizes[users].sum()) for users in blocks])
         return Evaluation(*(np.concatenate(parts) for parts in zip(*found, strict=True)))
+
+    def personalise(
+        self, part: Personal, round: int, users: Ints, tasks: Ints, own: Sequence[Weights | None]
+    ) -> tuple[Weights, Floats, Ints]:
+        """Personal models (n, D) of `users` (n,) after the round, and their test loss sums and correct predictions.
+
+        `own` are their models so far, (D,) each, or None for those that begin with the model of their task.
+        """
+        calls: list[Call] = [
+            ("personalise", (part, int(user), int(task), round, weights))
+            for user, task, weights in zip(users, tasks, own, strict=True)
+        ]
+        found = self._run(calls, part.passes(self._sizes[users]).astype(float).tolist())
+        weights = np.stack([row for row, _, _ in found]) if found else np.zeros((0, self.weights), np.float32)
+        return weights, np.array([loss for _, loss, _ in found]), np.array([right for *_, right in found], np.int64)
 
     @property
     def reports_metrics(self) -> bool:

@@ -17,13 +17,15 @@ import torch
 from torch import Tensor, nn
 
 from covey.arrays import read_only
+from covey.errors import ScenarioError
 from covey.faults import Named, named_faults
 from covey.federated.clip import chunk_length
 from covey.federated.models import load_flat
+from covey.federated.personal import Personal, PersonalProblem
 from covey.federated.steps import LocalUpdate, group_scores, sample_losses, task_scores
 from covey.federated.strategies import use_strategy
 from covey.federated.training import LocalProblem, LocalTraining
-from covey.parts import ANNOUNCEMENTS, LOCAL_TRAININGS, RULES
+from covey.parts import ANNOUNCEMENTS, LOCAL_TRAININGS, PERSONALS, RULES
 from covey.privacy.noise_source import SecureNoise
 from covey.seeding import generator
 
@@ -174,6 +176,37 @@ class UserCompute:
             )
         self.uploads[row] = update.weights
         return update.mean_norm, update.clipped_fraction, update.rejected
+
+    def personalise(
+        self, part: Personal, user: int, task: int, round: int, own: npt.NDArray[np.float32] | None
+    ) -> tuple[npt.NDArray[np.float32], float, int]:
+        """A user's personal model after the round, and its loss sum and correct predictions on test samples.
+
+        `own` (D,) is the model so far; without one it starts from the received model of `task`.
+        """
+        received = read_only(self.models[task])
+        batch = part.scenario.training.personal_batch
+        problem = PersonalProblem(
+            self.module,
+            received if own is None else read_only(own),
+            received,
+            next_batch=self._batches(user, round, batch, "personal_batch"),
+        )
+        named = Named.of(PERSONALS, part, part.scenario)
+        with named_faults(lambda: [named], f"in round {round + 1}"):
+            weights = np.asarray(part.run(problem), dtype=np.float32)
+        if weights.shape != received.shape:
+            raise PERSONALS.refused(named.name, f"returned {weights.shape} for weights of shape {received.shape}")
+        if not np.isfinite(weights).all():
+            raise ScenarioError(
+                f"the personal model of user {user} is not finite after round {round + 1}; lower training.personal_rate"
+                f" (now {part.scenario.training.personal_rate:g})"
+            )
+        load_flat(self.module, weights)
+        x, y, offsets = self._halves[1]
+        rows = slice(int(offsets[user]), int(offsets[user + 1]))
+        losses, right = sample_losses(self.module, x[rows].clone(), y[rows])
+        return weights, float(losses.sum()), int(right.sum())
 
     def evaluate(self, users: Sequence[int], tasks: Sequence[int]) -> tuple[Floats, Ints, Floats, Ints]:
         """Training and test loss sums and correct predictions of `users` on their `tasks`, (n,) each."""

@@ -22,7 +22,7 @@ def plot_texts(history: History) -> dict[str, str]:
     return {
         "loss": f"Line chart over {rounds}: training loss by true group. {_groups(history, 'group_loss', number)}",
         "accuracy": f"Line chart over {rounds}: test accuracy by true group."
-        f" {_groups(history, 'group_accuracy', percent)}",
+        f" {_groups(history, 'group_accuracy', percent)}{_beside(history)}",
         "task_loss": f"Line chart over {rounds}: training loss of the users of each task."
         f" {_tasks(history, 'task_loss', number)}",
         "task_accuracy": f"Line chart over {rounds}: test accuracy of the users of each task."
@@ -48,6 +48,13 @@ def plot_texts(history: History) -> dict[str, str]:
 def _groups(history: History, column: str, show: Show) -> str:
     before, after = history.start[column], getattr(history.records[-1], column)
     return _moves("Group", before, after, show)
+
+
+def _beside(history: History) -> str:
+    """The lines that accuracy is read against, in the last round."""
+    last = history.records[-1]
+    lines = [("Naming each user's most frequent class", last.majority), ("A central model", last.central)]
+    return "".join(f" {words}: {percent(value)}." for words, value in lines if np.isfinite(value))
 
 
 def _tasks(history: History, column: str, show: Show) -> str:

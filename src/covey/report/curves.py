@@ -186,7 +186,28 @@ def _accuracy(axes: Axes, history: History) -> None:
         _group_lines(axes, rounds, np.vstack([start, history.column("group_accuracy")]))
     overall = np.concatenate([[history.start["accuracy"]], history.column("accuracy")])
     axes.plot(np.concatenate([[0], rounds]), overall, color=INK, linestyle="--", linewidth=2.0, label="all")
+    _reference_lines(axes, history, rounds)
+    _personal_line(axes, history, rounds)
     _finish(axes, "Test accuracy by true group" if len(start) else "Test accuracy", 0, int(rounds[-1]), share=True)
+
+
+def _reference_lines(axes: Axes, history: History, rounds: NDArray[np.int64]) -> None:
+    """What accuracy is read against, over all users: guessing, and the central model where it is known."""
+    for name, label, style, colour in (("majority", "guessing", ":", ALARM), ("central", "central", "-.", MUTED)):
+        values = history.column(name).astype(float)
+        if np.isfinite(values).any():
+            # From round 0 on, where the curves begin; steps, because data may change from round to round.
+            axes.step(
+                np.concatenate([[0], rounds]), np.concatenate([values[:1], values]), where="post", color=colour,
+                linestyle=style, linewidth=1.6, label=label,
+            )  # fmt: skip
+
+
+def _personal_line(axes: Axes, history: History, rounds: NDArray[np.int64]) -> None:
+    """Accuracy of the models that users keep for themselves, where they do."""
+    values = history.column("personal_accuracy").astype(float)
+    if np.isfinite(values).any():
+        axes.plot(rounds, values, color=OKABE_ITO[4], linewidth=2.2, label="personal")
 
 
 def _identities(axes: Axes, history: History) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from html import escape
+from math import isfinite
 from typing import Any
 
 from covey.report import reading
@@ -15,6 +16,7 @@ from covey.report.page_data import epsilon_method, report_data
 from covey.report.pictures import draw_pictures, png
 from covey.report.sheets import (
     LISTED_USERS,
+    accuracy_sheet,
     confusion_sheet,
     privacy_sheet,
     security_sheet,
@@ -94,7 +96,7 @@ def _tiles(summary: dict[str, Any]) -> str:
     energy = totals["transmit_energy_j"] + totals["compute_energy_j"]
     return tiles(
         (
-            ("Test accuracy", percent(final["accuracy"]), f"{percent(start['accuracy'])} before"),
+            ("Test accuracy", percent(final["accuracy"]), _beside(summary)),
             ("Training loss", number(final["loss"]), f"{number(start['loss'])} before"),
             (
                 "Right identities",
@@ -112,6 +114,14 @@ def _tiles(summary: dict[str, Any]) -> str:
             ("Users' energy in all", quantity(energy, "J"), "sending, computing"),
         )
     )
+
+
+def _beside(summary: dict[str, Any]) -> str:
+    """What accuracy is read against, under its tile."""
+    final, start = summary["final"], summary["start"]
+    lines = [(final["majority"], "most frequent class"), (final["central"], "central model")]
+    told = [f"{percent(value)} {words}" for value, words in lines if isfinite(value)]
+    return ", ".join([f"{percent(start['accuracy'])} before", *told])
 
 
 def _rounds(history: History, summary: dict[str, Any], pictures: Mapping[str, bytes]) -> str:
@@ -167,6 +177,7 @@ def _results(history: History, summary: dict[str, Any]) -> list[str]:
             "Learning",
             reading.on_learning(history, summary),
             shown("loss", "accuracy", "task_loss", "task_accuracy"),
+            table(accuracy_sheet(history)),
             table(task_sheet(summary)),
         ),
         section("Identities", reading.on_identities(history, summary), shown("identities"), _users(history, summary)),
@@ -203,8 +214,8 @@ def _notes_on_spending(history: History) -> dict[str, str]:
 
 def _users(history: History, summary: dict[str, Any]) -> str:
     if len(history.samples) <= LISTED_USERS:
-        return table(user_sheet(summary))
-    everyone = table(user_sheet(summary, "All users"))
+        return table(user_sheet(summary, beside=True))
+    everyone = table(user_sheet(summary, "All users", beside=True))
     return (
         table(spread_sheet(summary))
         + table(worst_sheet(summary))

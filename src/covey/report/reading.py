@@ -34,6 +34,7 @@ def on_learning(history: History, summary: Summary) -> list[str]:
         f" {number(last.loss)}, test accuracy {_moved(start['accuracy'], last.accuracy)} from"
         f" {percent(start['accuracy'])} to {percent(last.accuracy)}."
     ]
+    sentences += _beside_lines(history)
     accuracy = np.array(last.group_accuracy, dtype=float)
     known = np.flatnonzero(np.isfinite(accuracy))
     if len(known) > 1:
@@ -50,6 +51,28 @@ def on_learning(history: History, summary: Summary) -> list[str]:
             f" {percent(clipped[-1])} in the last."
         )
     return sentences
+
+
+def _beside_lines(history: History) -> list[str]:
+    """Accuracy between guessing and the central model, and whether it is clearly above the first."""
+    last, above = history.records[-1], history.above_majority
+    if not math.isfinite(last.majority):
+        return []
+    central = ""
+    if math.isfinite(last.central):
+        central = f"; the same network trained centrally on each group, without noise, reaches {percent(last.central)}"
+    sentences = [f"Naming each user's most frequent class is right in {percent(last.majority)} of the cases{central}."]
+    if above is not None:
+        sentences.append(
+            f"Accuracy is {'clearly above' if above.clear else 'not clearly above'} that of naming the class:"
+            f" {_points(above.value)} percentage points on average over {count(above.n, 'user')} (95 % interval"
+            f" {_points(above.low)} to {_points(above.high)})."
+        )
+    return sentences
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:+.1f}"
 
 
 def on_rounds(history: History, summary: Summary) -> list[str]:

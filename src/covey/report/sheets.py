@@ -21,6 +21,13 @@ RIGHT, WRONG = "\N{CHECK MARK} right", "\N{BALLOT X} wrong"
 
 Summary = dict[str, Any]
 
+#: Columns that accuracy is compared with, and their heads.
+_BESIDE = {
+    "majority": "most frequent class",
+    "central": "central model",
+    "personal_accuracy": "personal models",
+}
+
 
 @dataclass(frozen=True)
 class Sheet:
@@ -60,6 +67,21 @@ def task_sheet(summary: Summary) -> Sheet:
     )
 
 
+def accuracy_sheet(history: History) -> Sheet:
+    """Accuracy after the last round, for all and by true group, beside guessing and the central model where known."""
+    last = history.records[-1]
+    known = [(name, head) for name, head in _BESIDE.items() if np.isfinite(getattr(last, name))]
+    columns = ["accuracy", *(name for name, _ in known)]
+    rows = [("all", *(percent(getattr(last, name)) for name in columns))]
+    if (history.groups >= 0).any():
+        lists = [getattr(last, f"group_{name}") for name in columns]
+        rows += [
+            (f"group {group}", *(percent(value) for value in values))
+            for group, values in enumerate(zip(*lists, strict=True))
+        ]
+    return Sheet("Test accuracy after the last round", ("users", "accuracy", *(head for _, head in known)), rows)
+
+
 def confusion_sheet(history: History) -> Sheet:
     """Users by true group and announced task in the last round."""
     tasks, last = history.scenario.network.tasks, history.records[-1]
@@ -74,12 +96,15 @@ def confusion_sheet(history: History) -> Sheet:
     )
 
 
-def user_sheet(summary: Summary, title: str = "Users after the last round", order: list[int] | None = None) -> Sheet:
-    """One row per user, or of the users in `order`."""
+def user_sheet(
+    summary: Summary, title: str = "Users after the last round", order: list[int] | None = None, *, beside: bool = False
+) -> Sheet:
+    """One row per user, or of the users in `order`; `beside` adds what accuracy is compared with."""
     users = summary["users"] if order is None else [summary["users"][index] for index in order]
+    lines = _lines(summary) if beside else {}
     return Sheet(
         title,
-        ("user", "samples", "group", "task", "identity", "served", "loss", "accuracy", "epsilon"),
+        ("user", "samples", "group", "task", "identity", "served", "loss", "accuracy", *lines.values(), "epsilon"),
         [
             (
                 str(user["user"]),
@@ -90,12 +115,19 @@ def user_sheet(summary: Summary, title: str = "Users after the last round", orde
                 str(user["served_rounds"]),
                 number(user["loss"]),
                 percent(user["accuracy"]),
+                *(percent(user[name]) for name in lines),
                 number(user["epsilon"]),
             )
             for user in users
         ],
         words=0,
     )
+
+
+def _lines(summary: Summary) -> dict[str, str]:
+    """Columns of users that accuracy is compared with, and their heads; those that are known of anybody."""
+    heads = {"majority": "guess", "central": "central", "personal_accuracy": "personal"}
+    return {name: head for name, head in heads.items() if any(np.isfinite(user[name]) for user in summary["users"])}
 
 
 def worst_sheet(summary: Summary) -> Sheet:
@@ -115,6 +147,8 @@ def spread_sheet(summary: Summary) -> Sheet:
         ("rounds served", "served_rounds", whole),
         ("loss", "loss", number),
         ("accuracy", "accuracy", percent),
+        ("most frequent class", "majority", percent),
+        ("central model", "central", percent),
         ("epsilon", "epsilon", number),
         ("energy", "energy_j", lambda value: quantity(value, "J")),
     ):

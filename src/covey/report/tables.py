@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.panel import Panel
@@ -14,6 +15,7 @@ from covey.identification.rule import rule_of
 from covey.report.sheets import (
     LISTED_USERS,
     Sheet,
+    accuracy_sheet,
     security_sheet,
     spread_sheet,
     task_sheet,
@@ -47,7 +49,7 @@ class _SummaryTable:
         if not history.records:
             yield Text("No round was played, so there are no results.")
             return
-        sheets = [task_sheet(summary)]
+        sheets = [accuracy_sheet(history), task_sheet(summary)]
         if len(history.samples) <= LISTED_USERS:
             sheets.append(user_sheet(summary))
         else:
@@ -70,8 +72,10 @@ def _headline(history: History) -> str:
     if not history.records:
         return line
     last, start = history.records[-1], history.start
+    lines = [(last.majority, "the most frequent class"), (last.central, "a central model")]
+    beside = "; ".join(f"{percent(value)} by {words}" for value, words in lines if np.isfinite(value))
     return (
-        f"{line}. Accuracy {percent(start['accuracy'])} -> {percent(last.accuracy)},"
+        f"{line}. Accuracy {percent(start['accuracy'])} -> {percent(last.accuracy)}{f' ({beside})' if beside else ''},"
         f" loss {number(start['loss'])} -> {number(last.loss)},"
         f" right identities {percent(last.clustering_accuracy)}."
     )

@@ -23,6 +23,7 @@ from covey.parts import (
     MODELS,
     PARTITIONS,
     PATH_LOSSES,
+    PERSONALS,
     RULES,
     STARTS,
     UPLINKS,
@@ -514,6 +515,22 @@ class Training(Section):
     )
     server_momentum: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.9, description="Momentum of the server optimisers `momentum`, `adam` and `yogi`; `mean` has none."
+    )
+    personal: Annotated[str, PartName(PERSONALS)] = Field(
+        "none",
+        description=(
+            "Model that each device trains for itself, beside that of its task: `none`, `ditto` (pulled towards the"
+            " received model), or your own as module:attribute. It never leaves the device and costs no privacy."
+        ),
+    )
+    personal_steps: Count = Field(10, description="Local steps of a personal model in a round.")
+    personal_batch: Batch = Field(32, description="Samples of such a step; 0 takes all of them.")
+    personal_rate: Positive = Field(0.1, description="Its step size.")
+    personal_pull: NonNegative = Field(
+        0.1,
+        description=(
+            "How strongly `ditto` pulls a personal model towards that of its task, lambda; with 0 it is trained alone."
+        ),
     )
 
     @model_validator(mode="before")

@@ -16,7 +16,8 @@ from covey.radio import compute_energies, compute_times, dbm_to_w
 from covey.simulation.group_remarks import OFFER_REASONS
 from covey.simulation.own_parts import air_time
 from covey.simulation.record import RoundRecord, UserRecord
-from covey.simulation.stages import Decision, NewModels, Turn, Uploads
+from covey.simulation.reference import reference_columns
+from covey.simulation.stages import Decision, NewModels, PersonalModels, Turn, Uploads
 from covey.simulation.world import World
 
 Floats = NDArray[np.float64]
@@ -44,10 +45,11 @@ def account(
     new: NewModels,
     evaluation: Evaluation,
     groups: Regrouped,
+    personal: PersonalModels,
 ) -> RoundRecord:
     """The record of a round, from what its steps produced; changes nothing."""
-    spent = _spent(world, turn, decision, new)
-    users = _users(world, turn, selected, decision, uploads, new, evaluation, spent)
+    spent = _spent(world, turn, decision, new, personal)
+    users = _users(world, turn, selected, decision, uploads, new, evaluation, spent, personal)
     return RoundRecord(
         round=turn.state.round + 1,
         **_learning(world, turn, new, users),
@@ -60,14 +62,14 @@ def account(
     )
 
 
-def _spent(world: World, turn: Turn, decision: Decision, new: NewModels) -> _Spent:
+def _spent(world: World, turn: Turn, decision: Decision, new: NewModels, personal: PersonalModels) -> _Spent:
     observation, uplink, uploaders = turn.observation, world.limits.uplink, turn.identification.uploaders
     rates = uplink.rates_of(observation.gains, decision.plan, observation.limits)
     bits = world.upload_bits + 8.0 * np.asarray(new.protocol_sent_bytes, np.float64)
     uploading = air_time(world, rates, decision.plan, bits)
     announcing = uplink.unscheduled(observation.gains, uploaders, world.model_bits, observation.limits)
     uplink_s = uploading.upload_s + announcing.upload_s
-    compute_s, compute_j = _computing(world, turn.state.round, uploaders, decision.plan.station >= 0)
+    compute_s, compute_j = _computing(world, turn.state.round, uploaders, decision.plan.station >= 0, personal.trained)
     total_s = announcing.total_s + uploading.total_s
     return _Spent(rates, uplink_s, total_s, uplink_s * observation.power_w, compute_s, compute_j)
 
@@ -81,6 +83,7 @@ def _users(
     new: NewModels,
     evaluation: Evaluation,
     spent: _Spent,
+    personal: PersonalModels,
 ) -> UserRecord:
     state, plan = turn.state, decision.plan
     violations = (plan.kinds[name].astype(np.int64) << bit for bit, name in enumerate(VIOLATION_KINDS))
@@ -102,6 +105,10 @@ def _users(
         loss=evaluation.train_loss_sum / world.samples,
         test_loss=evaluation.test_loss_sum / world.test_samples,
         accuracy=evaluation.test_correct / world.test_samples,
+        majority=turn.majority.copy(),
+        central=np.full(world.users, np.nan),
+        personal_test_loss=personal.test_loss_sum / world.test_samples,
+        personal_accuracy=personal.test_correct / world.test_samples,
         uplink_s=spent.uplink_s,
         energy_j=spent.transmit_j + spent.compute_j,
     )
@@ -116,6 +123,12 @@ def _learning(world: World, turn: Turn, new: NewModels, users: UserRecord) -> di
         "loss": _weighted(loss, world.samples),
         "test_loss": _weighted(users.test_loss, world.test_samples),
         "accuracy": _weighted(accuracy, world.test_samples),
+        "personal_test_loss": _weighted(users.personal_test_loss, world.test_samples),
+        **reference_columns(
+            "personal_accuracy", users.personal_accuracy, groups, world.test_samples, world.scenario.groups
+        ),
+        **reference_columns("majority", users.majority, groups, world.test_samples, world.scenario.groups),
+        **reference_columns("central", users.central, groups, world.test_samples, world.scenario.groups),
         "clustering_accuracy": clustering_accuracy(identities, groups),
         "adjusted_rand_index": adjusted_rand_index(identities, groups),
         "task_users": [int(mask.sum()) for mask in by_task],
@@ -218,7 +231,7 @@ def _rejections(intake: Intake, users: int) -> NDArray[np.int64]:
 
 
 def _computing(
-    world: World, round: int, uploaders: NDArray[np.int64], served: NDArray[np.bool_]
+    world: World, round: int, uploaders: NDArray[np.int64], served: NDArray[np.bool_], personal: NDArray[np.bool_]
 ) -> tuple[Floats, Floats]:
     """(U,) seconds and joules of identifying and training on the users' devices.
 
@@ -227,6 +240,8 @@ def _computing(
     compute, trained = world.scenario.compute, world.local_training.passes(world.samples)
     passes = world.rule.passes(round, world.samples) + np.where(served, trained, 0)
     passes[uploaders] += trained[uploaders]
+    if personal.any():
+        passes = passes + np.where(personal, world.personal.passes(world.samples), 0)
     return (
         compute_times(passes, 1.0, world.weights, compute),
         compute_energies(passes, 1.0, world.weights, compute),
@@ -238,7 +253,7 @@ def _weighted(values: NDArray[np.float64], weights: NDArray[np.int64]) -> float:
     known = ~np.isnan(values)
     if not known.all():
         values, weights = values[known], weights[known]
-    return float(np.average(values, weights=weights)) if len(values) else float("nan")
+    return float(np.average(values, weights=weights)) if len(values) else np.nan
 
 
 def _summed(sums: NDArray[np.float64], weights: NDArray[np.int64]) -> NDArray[np.float64] | float:

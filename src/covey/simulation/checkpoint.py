@@ -32,6 +32,7 @@ from covey.simulation.state import State
 CHECKPOINT = RUN_CHECKPOINT
 _STATE_ARRAYS = (
     "positions_m", "mobility_memory", "models", "movements", "active", "identities", "served_rounds", "exhausted",
+    "personal", "personal_begun",
 )  # fmt: skip
 
 #: What the identification rule remembers is kept under names that begin with this.

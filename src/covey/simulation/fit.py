@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from covey.data.over_time import DataOverTime
 from covey.errors import ScenarioError
-from covey.federated import Aggregation, LocalTraining, Members
+from covey.federated import Aggregation, LocalTraining, Members, Personal
 from covey.identification import Rule, ScoreRule
 from covey.identification.start import Start
 from covey.parts import AGGREGATIONS, RULES, UPLINKS, refuse_unmet
@@ -35,6 +35,7 @@ def check_parts(
     start: Start,
     training: LocalTraining,
     aggregation: Aggregation,
+    personal: Personal,
     over_time: DataOverTime,
 ) -> None:
     """Refuse the first part that needs something of `lacking`, which says for each need why it cannot be met."""
@@ -43,6 +44,7 @@ def check_parts(
         ("clustering.start", scenario.clustering.start, start.needs),
         ("training.local", scenario.training.local, training.needs),
         ("training.aggregation", scenario.training.aggregation, aggregation.needs),
+        ("training.personal", scenario.training.personal, personal.needs),
         ("data.over_time", scenario.data.over_time, over_time.needs),
         ("radio.uplink", scenario.radio.uplink, UPLINKS.build(scenario.radio.uplink, scenario).needs),
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from covey.privacy import Ledger
 from covey.privacy.accounting import METHODS
 from covey.privacy.words import NEIGHBOURS
 from covey.scenario import Scenario
+from covey.simulation.accuracy_remarks import Above, above_majority, accuracy_remarks
 from covey.simulation.exposure import single_upload, under_aggregation
 from covey.simulation.group_remarks import group_remarks
 from covey.simulation.record import RoundRecord
@@ -117,9 +118,14 @@ class History:
         return notes + self.remarks
 
     @property
+    def above_majority(self) -> Above | None:
+        """How far accuracy is above naming each user's most frequent class in the last round; None if not known."""
+        return above_majority(self)
+
+    @property
     def remarks(self) -> list[str]:
         """What else a reader should know, above all what happened to the groups; shown after the notes on privacy."""
-        return self.added + group_remarks(self)
+        return self.added + accuracy_remarks(self) + group_remarks(self)
 
     def rejections(self) -> dict[str, int]:
         """How many users' uploads were turned away in a round, summed over rounds, by reason; only those that occur."""
@@ -172,8 +178,21 @@ class History:
             return result
         result["final"] = {
             name: getattr(last, name)
-            for name in ("loss", "test_loss", "accuracy", "clustering_accuracy", "adjusted_rand_index", "objective")
+            for name in (
+                "loss",
+                "test_loss",
+                "accuracy",
+                "majority",
+                "central",
+                "personal_accuracy",
+                "personal_test_loss",
+                "clustering_accuracy",
+                "adjusted_rand_index",
+                "objective",
+            )
         }
+        above = self.above_majority
+        result["above_majority"] = None if above is None else asdict(above)
         result["totals"] = self._totals()
         result["groups"] = self._groups(last)
         result["tasks"] = self._tasks(last)
@@ -234,6 +253,9 @@ class History:
                 "served_rounds": int(self.served_rounds[user]),
                 "loss": float(last.users.loss[user]),
                 "accuracy": float(last.users.accuracy[user]),
+                "majority": float(last.users.majority[user]),
+                "central": float(last.users.central[user]),
+                "personal_accuracy": float(last.users.personal_accuracy[user]),
                 "rho": float(self.ledger.rho[user]),
                 "epsilon": float(epsilons[user]),
                 "energy_j": float(energy_j[user]),

@@ -24,6 +24,7 @@ from covey.parts import (
     DATA_OVER_TIME,
     LOCAL_TRAININGS,
     MOBILITIES,
+    PERSONALS,
     POLICIES,
     RULES,
     STARTS,
@@ -49,6 +50,7 @@ def _parts(world: World, policy: Policy | None) -> Sequence[Named]:
         (RULES, rule),
         (STARTS, world.start),
         (LOCAL_TRAININGS, world.local_training),
+        (PERSONALS, world.personal),
         (AGGREGATIONS, world.aggregation),
         (DATA_OVER_TIME, world.over_time),
         (CHANNELS, world.channel),
@@ -251,6 +253,17 @@ def check_training(world: World) -> None:
             why = "are negative, infinite or not a number"
         if why:
             raise _refused(world, LOCAL_TRAININGS, training, f"gave numbers in `{name}` that {why}")
+
+
+def check_personal(world: World) -> None:
+    """Refuse personal models whose number of passes is no array, on two users before round 1."""
+    samples = world.samples[:2]
+    found = world.personal.passes(samples)
+    why = _not_numbers(found, (len(samples),))
+    if not why and not (np.isfinite(found).all() and (found >= 0).all()):
+        why = "are negative, infinite or not a number"
+    if why:
+        raise _refused(world, PERSONALS, world.personal, f"gave numbers in `passes` that {why}")
 
 
 def air_time(world: World, rates: NDArray[np.float64], plan: Plan, bits: float | NDArray[np.float64]) -> AirTime:

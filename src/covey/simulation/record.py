@@ -33,6 +33,10 @@ class UserRecord:
     loss: NDArray[np.float64]
     test_loss: NDArray[np.float64]
     accuracy: NDArray[np.float64]
+    majority: NDArray[np.float64]
+    central: NDArray[np.float64]
+    personal_test_loss: NDArray[np.float64]
+    personal_accuracy: NDArray[np.float64]
     uplink_s: NDArray[np.float64]
     energy_j: NDArray[np.float64]
 
@@ -45,6 +49,10 @@ class RoundRecord:
     loss: float
     test_loss: float
     accuracy: float
+    majority: float
+    central: float
+    personal_test_loss: float
+    personal_accuracy: float
     clustering_accuracy: float
     adjusted_rand_index: float
     starting: int
@@ -92,6 +100,9 @@ class RoundRecord:
     task_accuracy: list[float]
     group_loss: list[float]
     group_accuracy: list[float]
+    group_majority: list[float]
+    group_central: list[float]
+    group_personal_accuracy: list[float]
     users: UserRecord
 
     def scalars(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from covey.allocation import noise_levels
 from covey.arrays import read_only
 from covey.association import Policy, validated_selection
+from covey.data.majority import majority_accuracy
 from covey.federated import Accepted, Evaluation, Steps, admit
 from covey.identification import Identification, Regrouped, RuleRound, Trained
 from covey.identification.rescue import offer_free_model
@@ -40,7 +41,7 @@ from covey.simulation.own_parts import (
     moved,
 )
 from covey.simulation.record import RoundRecord
-from covey.simulation.stages import Decision, Finished, NewModels, Turn, Uploads
+from covey.simulation.stages import Decision, Finished, NewModels, PersonalModels, Turn, Uploads
 from covey.simulation.state import State
 from covey.simulation.world import World
 
@@ -55,11 +56,11 @@ def play_round(world: World, state: State, policy: Policy) -> tuple[State, Round
 
 def begin_round(world: World, state: State) -> Turn:
     """The round up to the stations' choice: models are sent, users find their task, stations see who is there."""
-    groups = renew_data(world, state.round)
+    groups, majority = renew_data(world, state.round)
     broadcast_s = broadcast(world, state)
     identification = identify(world, state, groups)
     observation = observe(world, state, identification.identities)
-    return Turn(state, broadcast_s, identification, observation, groups)
+    return Turn(state, broadcast_s, identification, observation, groups, majority)
 
 
 def finish_round(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Finished:
@@ -67,21 +68,22 @@ def finish_round(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Finis
     selected = selected & turn.observation.available
     decision = allocate(world, turn, selected)
     uploads = train(world, turn, decision)
+    personal = personalise(world, turn)
     decision = reconcile_ledger(world, turn, decision, uploads)
     new = aggregate(world, turn, decision, uploads)
     evaluation = evaluate(world, turn, new)
     groups = regroup(world, turn, decision, uploads, new)
-    record = account(world, turn, selected, decision, uploads, new, evaluation, groups)
-    return Finished(advance(world, turn, decision, new, groups), record, decision, evaluation)
+    record = account(world, turn, selected, decision, uploads, new, evaluation, groups, personal)
+    return Finished(advance(world, turn, decision, new, groups, personal), record, decision, evaluation)
 
 
-def renew_data(world: World, round: int) -> NDArray[np.int64]:
-    """Users hold the data of this round; (U,) their true groups, for measurement only."""
+def renew_data(world: World, round: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Users hold the data of this round; for measurement only, (U,) each: true groups, and the accuracy of guessing."""
     if world.data is None:
-        return world.groups
+        return world.groups, np.full(world.users, np.nan)
     data = checked_data(world, world.over_time.at(round, world.data))
     world.fleet.hold(data)
-    return data.groups
+    return data.groups, majority_accuracy(data)
 
 
 def broadcast(world: World, state: State) -> NDArray[np.float64]:
@@ -224,6 +226,23 @@ def train(world: World, turn: Turn, decision: Decision) -> Uploads:
     return Uploads(intake, result.mean_norm, result.clipped_fraction, result.refused)
 
 
+def personalise(world: World, turn: Turn) -> PersonalModels:
+    """Users train the models that they keep for themselves, from what they received; nothing of it leaves them."""
+    state, identities = turn.state, turn.identification.identities
+    weights, begun = state.personal.copy(), state.personal_begun.copy()
+    trained = np.zeros(world.users, dtype=bool)
+    loss, right = np.full((2, world.users), np.nan)
+    if world.personal.trains:
+        trained = (identities >= 0) & models_in_play(state.memory, world.tasks)[identities]
+        users = np.flatnonzero(trained)
+        own = [weights[user] if begun[user] else None for user in users]
+        found, loss[users], right[users] = world.engine.personalise(
+            world.personal, state.round, users, identities[users], own
+        )
+        weights[users], begun[users] = found, True
+    return PersonalModels(weights, begun, trained, loss, right)
+
+
 def reconcile_ledger(world: World, turn: Turn, decision: Decision, uploads: Uploads) -> Decision:
     """The decision with the ledger that users' own ledgers and refusals lead to; the same where users have none.
 
@@ -314,7 +333,9 @@ def _movements(state: State, models: NDArray[np.float32]) -> NDArray[np.float32]
     return np.where(np.any(moved != 0, axis=1)[:, None], moved, state.movements)
 
 
-def advance(world: World, turn: Turn, decision: Decision, new: NewModels, groups: Regrouped) -> State:
+def advance(
+    world: World, turn: Turn, decision: Decision, new: NewModels, groups: Regrouped, personal: PersonalModels
+) -> State:
     """The state of the next round: users have moved, changed models have a new movement (2)."""
     state = turn.state
     models = new.models if groups.models is None else groups.models
@@ -343,4 +364,6 @@ def advance(world: World, turn: Turn, decision: Decision, new: NewModels, groups
         ledger=decision.ledger,
         memory=groups.memory,
         aggregation=world.aggregation.forget(new.memory, replaced),
+        personal=personal.weights,
+        personal_begun=personal.begun,
     )

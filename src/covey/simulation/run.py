@@ -24,6 +24,7 @@ from covey.federated import (
     Fleet,
     LocalTraining,
     Members,
+    Personal,
     Transport,
     build_model,
     count_weights,
@@ -33,15 +34,23 @@ from covey.federated.training import least_noise
 from covey.identification import Rule, ScoreRule, build_rule
 from covey.identification.start import build_start, known_models
 from covey.part_checks import why_not_callable
-from covey.parts import AGGREGATIONS, CHANNELS, DATA_OVER_TIME, LOCAL_TRAININGS, MOBILITIES, RULES
+from covey.parts import AGGREGATIONS, CHANNELS, DATA_OVER_TIME, LOCAL_TRAININGS, MOBILITIES, PERSONALS, RULES
 from covey.privacy import Journal, Ledger, build_noise, charge_lost, labelled
 from covey.radio import ChannelModel, MobilityModel, TraceMobility, build_channel, build_mobility, place
 from covey.scenario import Scenario, load_scenario
 from covey.seeding import generator
 from covey.simulation.fit import check_broadcasts, check_members, check_parts, what_is_lacking
 from covey.simulation.history import History
-from covey.simulation.own_parts import TRANSPORT, check_training, checked_positions, checked_tasks, faults_named
+from covey.simulation.own_parts import (
+    TRANSPORT,
+    check_personal,
+    check_training,
+    checked_positions,
+    checked_tasks,
+    faults_named,
+)
 from covey.simulation.record import RoundRecord
+from covey.simulation.reference import Reference, checked_reference, with_central
 from covey.simulation.round import play_round
 from covey.simulation.state import State
 from covey.simulation.target import with_target
@@ -63,6 +72,7 @@ def simulate(
     mobility: MobilityModel | None = None,
     transport: Transport | None = None,
     workers: int = 1,
+    reference: Reference | None = None,
     on_round: Callable[[RoundRecord], None] | None = None,
 ) -> History:
     """The history of a whole run.
@@ -70,12 +80,13 @@ def simulate(
     `scenario` is a `Scenario` or the name of a preset or TOML file; `policy` a name or any callable
     `(Observation, numpy Generator) -> (B, U) bool`. `model`, `data`, `channel` and `mobility`
     replace what the scenario names; `transport(round, uploads)` returns the uploads that arrive, which
-    may be fewer, more or other ones. `on_round` is called after every round. The result is the
-    same, bit by bit, at any number of `workers` (processes).
+    may be fewer, more or other ones. `reference(data)` gives the column `central`: each user's accuracy
+    on a model to compare with, (U,), such as `covey.evaluation.Central`. `on_round` is called
+    after every round. The result is the same, bit by bit, at any number of `workers` (processes).
     """
     with Simulation(
         scenario, policy, rounds=rounds, seed=seed, model=model, data=data, channel=channel, mobility=mobility,
-        transport=transport, workers=workers,
+        transport=transport, workers=workers, reference=reference,
     ) as simulation:  # fmt: skip
         while not simulation.done:
             record = simulation.play()
@@ -105,6 +116,7 @@ class Simulation:
         mobility: MobilityModel | None = None,
         transport: Transport | None = None,
         workers: int = 1,
+        reference: Reference | None = None,
         journal: Journal | None = None,
         fleet: Fleet | None = None,
         members: Members | None = None,
@@ -124,6 +136,7 @@ class Simulation:
         self.policy: Policy = get_policy(policy) if isinstance(policy, str) else made_policy(policy)
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
         _check_given(model, data, channel, mobility, transport)
+        self.reference = reference
         self.data: UserData | None = None
         if fleet is None or members is None:
             self.data = (user_data(scenario, seed) if data is None else data).read_only()
@@ -138,9 +151,10 @@ class Simulation:
         training: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
         aggregation: Aggregation = AGGREGATIONS.build(scenario.training.aggregation, scenario)
         resolved = with_target(scenario, members.samples, rounds=rounds, training=training, rule=rule)
+        personal: Personal = PERSONALS.build(scenario.training.personal, scenario)
         over_time: DataOverTime = DATA_OVER_TIME.build(scenario.data.over_time, scenario, seed)
         lacking = what_is_lacking(scenario, members) | ({} if fleet is None else dict(fleet.lacks))
-        check_parts(scenario, lacking, rule, start, training, aggregation, over_time)
+        check_parts(scenario, lacking, rule, start, training, aggregation, personal, over_time)
         self.world = World(
             scenario=resolved,
             seed=seed,
@@ -155,6 +169,7 @@ class Simulation:
             start=start,
             local_training=training,
             aggregation=aggregation,
+            personal=personal,
             over_time=over_time,
             data=self.data,
             channel=channel or build_channel(scenario, seed),
@@ -168,6 +183,7 @@ class Simulation:
             check_broadcasts(self.world)
             with faults_named(self.world, "before round 1"):
                 check_training(self.world)
+                check_personal(self.world)
                 self.state = self._initial_state(users_m)
             self.history = self._empty_history(name, rounds or scenario.training.rounds)
         except BaseException:
@@ -194,8 +210,15 @@ class Simulation:
                 self.world.journal.last = []
                 self.continue_from(replace(self.state, ledger=ledger), self.history.records)
             raise
-        self.continue_from(state, [*self.history.records, record])
-        return record
+        self.continue_from(state, [*self.history.records, self.referred(record)])
+        return self.history.records[-1]
+
+    def referred(self, record: RoundRecord) -> RoundRecord:
+        """The record with the accuracy of `reference` on the data of its round, where there is one."""
+        if self.reference is None or self.world.data is None or np.isfinite(record.central):
+            return record
+        data = self.world.over_time.at(record.round - 1, self.world.data)
+        return with_central(record, checked_reference(self.reference(data), self.world.users), self.world.test_samples)
 
     def continue_from(self, state: State, records: list[RoundRecord]) -> None:
         """Take over a state and the records that led to it."""
@@ -245,6 +268,8 @@ class Simulation:
             served_rounds=np.zeros(world.users, dtype=np.int64),
             exhausted=np.zeros(world.users, dtype=bool),
             memory=world.start.memory,
+            personal=np.zeros((world.users, world.weights) if world.personal.trains else (0, 0), dtype=np.float32),
+            personal_begun=np.zeros(world.users if world.personal.trains else 0, dtype=bool),
             ledger=ledger,
         )
 

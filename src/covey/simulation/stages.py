@@ -21,7 +21,7 @@ class Turn:
     """A round up to the stations' choice.
 
     state: before the round; broadcast_s: (B,) seconds of air time; groups: (U,) true groups in this round, for
-    measurement only.
+    measurement only; majority: (U,) accuracy of naming each user's most frequent class, NaN where samples are not here.
     """
 
     state: State
@@ -29,6 +29,7 @@ class Turn:
     identification: Identification
     observation: Observation
     groups: NDArray[np.int64]
+    majority: NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,21 @@ class NewModels:
     protocol_sent_bytes: NDArray[np.int64] | int = 0
     counts: NDArray[np.int64] | None = None
     memory: Memory = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PersonalModels:
+    """Models that users keep for themselves after the round; empty where users have none.
+
+    weights: (U, D); begun, trained: (U,) bool, users that have one, and that trained it in this round; test_loss_sum,
+    test_correct: (U,) on its test samples, NaN for users that did not train.
+    """
+
+    weights: NDArray[np.float32]
+    begun: NDArray[np.bool_]
+    trained: NDArray[np.bool_]
+    test_loss_sum: NDArray[np.float64]
+    test_correct: NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ class State:
     (K, D) last movement of each model (2), zero until it first moved. active: (B, K) bool, the
     (station, task) pairs that aggregated in the last round and broadcast in this one. identities:
     (U,) announced tasks. exhausted: (U,) bool, users whose budget refused a release. memory: what the
-    identification rule remembers, by name; aggregation: what the aggregation does.
+    identification rule remembers, by name; aggregation: what the aggregation does. personal: (U, D) float32 models that
+    users keep for themselves, and personal_begun: (U,) bool, those that have one; both empty where users have none.
     """
 
     round: int
@@ -36,6 +37,8 @@ class State:
     ledger: Ledger
     memory: Memory = field(default_factory=dict)
     aggregation: Memory = field(default_factory=dict)
+    personal: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
+    personal_begun: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def __post_init__(self) -> None:
         # Parts see these arrays: one that writes into them would change the run behind its back.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from covey.arrays import make_read_only, read_only
 from covey.data import UserData
 from covey.data.over_time import DataOverTime
-from covey.federated import Aggregation, Engine, Fleet, LocalTraining, Transport, Upload
+from covey.federated import Aggregation, Engine, Fleet, LocalTraining, Personal, Transport, Upload
 from covey.identification import Rule
 from covey.identification.start import Start
 from covey.network import NetworkLimits, model_bits
@@ -46,6 +46,7 @@ class World:
     start: Start
     local_training: LocalTraining
     aggregation: Aggregation
+    personal: Personal
     over_time: DataOverTime
     data: UserData | None
     channel: ChannelModel

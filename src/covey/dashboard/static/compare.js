@@ -24,8 +24,10 @@ const FIRST = {
   run: ["accuracy", "loss", "clustering_accuracy", "epsilon_max"],
   training: ["reward", "violators", "guarded_reward", "served"],
 };
+/** Columns drawn beside accuracy: name, label, dash. */
+const REFERENCES = [["majority", "most frequent class", [2, 3]], ["central", "central model", [10, 3, 2, 3]]];
 /** Maximum number of columns shown at once. */
-const MOST = 24;
+const MOST = 22;
 /** Polling interval for running entries, in milliseconds. */
 const AGAIN = 2000;
 
@@ -53,11 +55,12 @@ export function showCompare(host, query, shared) {
   const load = async () => {
     const wanted = kept.columns ?? firstColumns(ids, shared);
     try {
-      const curves = await get("curves", { id: ids, column: wanted });
+      const beside = wanted.includes("accuracy") ? REFERENCES.map(([name]) => name) : [];
+      const curves = await get("curves", { id: ids, column: [...new Set([...wanted, ...beside])] });
       if (page.left) return;
       const asked = usable(wanted, curves);
       showColumns(columns, curves, wanted, load);
-      plots.show((colours) => asked.map((name) => panelOf(name, curves.curves[name], page, colours)));
+      plots.show((colours) => asked.map((name) => panelOf(name, curves.curves, page, colours)));
       say(status, asked.length ? "" : "None of the chosen columns is there yet; choose others.");
     } catch (error) {
       say(status, error.message);
@@ -123,8 +126,10 @@ function usable(wanted, curves) {
   return wanted.filter((name) => curves.curves[name]?.length);
 }
 
-function panelOf(name, curves, { ids, shared }, colours) {
-  const { x, values } = together(curves);
+function panelOf(name, found, { ids, shared }, colours) {
+  const curves = found[name];
+  const beside = name === "accuracy" ? references(found, ids, colours) : [];
+  const { x, values } = together([...curves, ...beside.map(({ curve }) => curve)]);
   const unit = unitOf(name);
   const lines = curves.map((curve, index) => {
     const place = ids.indexOf(curve.id);
@@ -133,12 +138,27 @@ function panelOf(name, curves, { ids, shared }, colours) {
       colour: LINES[colours.dark ? "dark" : "light"][place % 12], dash: DASHES[place % 4],
     };
   });
+  beside.forEach(({ curve: _, ...line }, index) => {
+    lines.push({ ...line, values: values[curves.length + index], gaps: true });
+  });
   const kinds = new Set(curves.map(({ id }) => (shared.entries.get(id)?.kind === "training" ? "epoch" : "round")));
   const plot = {
     x, xLabel: [...kinds].join(" or "), yLabel: unit || undefined, share: isShare(name), lines,
     ...(values.flat().some((value) => value !== null) ? {} : { message: "Infinite or undefined everywhere." }),
   };
   return { name, title: labelOf(name), plot };
+}
+
+/** What accuracy is read against: one line where all entries have the same, or one for each that has its own. */
+function references(found, ids, colours) {
+  return REFERENCES.flatMap(([name, label, dash]) => {
+    const known = (found[name] ?? []).filter(({ y }) => y.some((value) => value !== null));
+    const different = [...new Map(known.map((curve) => [curve.y[curve.y.length - 1], curve])).values()];
+    return different.map((curve) => ({
+      curve, dash, width: 2, colour: colours.alarm,
+      label: different.length > 1 ? `${label} of ${ids.indexOf(curve.id) + 1}` : label,
+    }));
+  });
 }
 
 /** A checkbox per column; the many columns by task and group are collapsed. */

@@ -1,6 +1,6 @@
 /* Rows of a run or training as columns, in the format of the report plots. */
 
-const BY_NUMBER = /^(task_users|task_served|task_loss|task_accuracy|group_loss|group_accuracy)_(\d+)$/;
+const BY_NUMBER = /^(task_users|task_served|task_loss|task_accuracy|group_loss|group_accuracy|group_majority|group_central|group_personal_accuracy)_(\d+)$/;
 
 /** Columns by name; columns by task or group become one list of columns. Strings such as "infinite" become gaps. */
 export function seriesOf(rows) {

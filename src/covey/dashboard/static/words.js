@@ -9,8 +9,9 @@ export const STATUS = {
   failed: ["failed", "\u2717"],
 };
 
-const SHARES = new Set(["accuracy", "clustering_accuracy", "clipped_fraction", "violating_rounds"]);
+const SHARES = new Set(["accuracy", "clustering_accuracy", "clipped_fraction", "violating_rounds", "majority", "central", "personal_accuracy"]);
 const NAMES = {
+  majority: "accuracy of the most frequent class", central: "accuracy of a central model",
   clustering_accuracy: "right identities", adjusted_rand_index: "adjusted Rand index", epsilon_max: "largest epsilon",
   rho_max: "largest rho", rho_mean: "mean rho", violating_rounds: "rounds with a violation",
   clipped_fraction: "gradients cut", mean_gradient_norm: "mean gradient norm", selected: "chosen users",
@@ -22,7 +23,7 @@ const UNITS = { s: "s", j: "J", bps: "bit/s", bytes: "bytes" };
 
 /** Whether a column is a fraction. */
 export function isShare(column) {
-  return SHARES.has(column) || /^(task|group)_accuracy_\d+$/.test(column);
+  return SHARES.has(column) || /^(task|group)_(accuracy|majority|central|personal_accuracy)_\d+$/.test(column);
 }
 
 /** The unit given by the suffix of a column's name, or nothing. */

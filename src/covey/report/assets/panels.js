@@ -27,7 +27,7 @@ function allPanels(data, colours) {
   const all = hasGroups(data.site) ? undefined : "loss";
   return {
     loss: byGroup(data, colours, "group_loss", { yLabel: "loss per sample", all }),
-    accuracy: byGroup(data, colours, "group_accuracy", { share: true, all: "accuracy" }),
+    accuracy: withReferences(data, colours, byGroup(data, colours, "group_accuracy", { share: true, all: "accuracy" })),
     task_loss: byTask(data, colours, "task_loss", { yLabel: "loss per sample" }),
     task_accuracy: byTask(data, colours, "task_accuracy", { share: true }),
     identities: {
@@ -131,6 +131,23 @@ function byGroup(data, colours, column, { yLabel, share, all }) {
     lines.push({ label: "all", values, colour: colours.ink, dash: [6, 4], width: 2.5 });
   }
   return { x: before ? [0, ...data.series.round] : data.series.round, xLabel: "round", yLabel, share, lines };
+}
+
+/** Add what accuracy is read against: guessing, and a central model where one was trained. */
+export function withReferences({ series }, colours, plot) {
+  const known = [["majority", "most frequent class", [2, 3]], ["central", "central model", [10, 3, 2, 3]]]
+    .filter(([name]) => series[name]?.some((value) => value !== null));
+  const lines = known.map(([name, label, dash]) => {
+    const missing = plot.x.length - series[name].length;
+    const values = [...series[name].slice(0, 1).filter(() => missing > 0), ...series[name]];
+    return { label, values, colour: colours.alarm, dash, width: 2 };
+  });
+  const { personal_accuracy: personal } = series;
+  if (personal?.some((value) => value !== null)) {
+    const before = new Array(plot.x.length - personal.length).fill(null);
+    lines.push({ label: "personal models", values: [...before, ...personal], colour: colours.second, width: 2.5 });
+  }
+  return { ...plot, lines: [...plot.lines, ...lines] };
 }
 
 /** One line per task, with gaps in rounds in which no user announced it. */

@@ -21,7 +21,7 @@ EXTREME = (1e300, -1e300, 10**26 - 1, 10**400, math.nan, math.inf, -math.inf)
 #: Keys whose largest value asks for more memory, or time, than tests have; smaller values of these play elsewhere.
 LARGE = {
     "network.users", "network.stations", "network.tasks", "data.groups", "data.samples_max", "data.test_samples",
-    "data.features", "data.classes", "model.hidden", "model.channels",
+    "data.features", "data.classes", "model.hidden", "model.channels", "training.steps", "training.epochs",
 }  # fmt: skip
 
 

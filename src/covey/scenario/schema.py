@@ -445,10 +445,10 @@ class Training(Section):
             " `device`."
         ),
     )
-    steps: Annotated[int, Field(ge=1, le=10**6)] = Field(
+    steps: Annotated[int, Field(ge=1, le=10**4)] = Field(
         1, description="`sgd`: local steps of a user in a round, tau; instead of epochs."
     )
-    epochs: Annotated[int, Field(ge=1, le=10**6)] | None = Field(
+    epochs: Annotated[int, Field(ge=1, le=10**4)] | None = Field(
         None,
         description=(
             "`sgd`: passes of a user over its samples in a round, of X_i / batch steps each, rounded down; instead of"

@@ -13,7 +13,6 @@ from torch.nn import functional
 
 from covey.federated.hooks import LayerHook
 from covey.federated.layers import ConvLayerHook, LinearLayerHook
-from covey.federated.models import count_weights
 from covey.federated.strategies import Flags, Floats, GradientStrategy, Trial, Unsupported
 
 #: Builds the hook on a layer from the offsets of all parameters, by id, in the flat gradient.
@@ -72,7 +71,7 @@ class Hooked(GradientStrategy):
     def group_rows(self, x: Tensor, y: Tensor, group: int) -> tuple[Tensor, Tensor]:
         """Gradients of the mean loss of every `group` consecutive samples, (n / group, D), and losses (n,)."""
         losses = self._differentiate(x, y, group)
-        rows = x.new_zeros(len(x) // group, count_weights(self.module))
+        rows = x.new_zeros(len(x) // group, self.weights)
         for hook in self.hooks:
             hook.write_rows(rows)
         return rows.div_(group), losses
@@ -83,7 +82,7 @@ class Hooked(GradientStrategy):
         with torch.enable_grad():
             losses = functional.cross_entropy(self.module(x), y, reduction="none")
             # Hooks consume their parameters' gradients: one that arrives here bypassed its hook.
-            found = torch.autograd.grad(losses.sum(), self.parameters, allow_unused=True)
+            found = torch.autograd.grad(losses, self.parameters, torch.ones_like(losses), allow_unused=True)
         if any(gradient is not None for gradient in found):
             raise Unsupported("it uses a parameter outside of its layer")
         return losses.detach()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from covey.federated.chain import Chain
 from covey.federated.hooks import LayerHook
 from covey.federated.layers import ConvLayerHook, LinearLayerHook
 from covey.federated.strategies import Flags, Floats, GradientStrategy, Trial, Unsupported
@@ -36,6 +37,7 @@ class Hooked(GradientStrategy):
         self.chunk = 0
         self.parameters = list(module.parameters())
         self.hooks = choose_hooks(module, special)
+        self.chain = None if special else Chain.of(module, self.hooks)
 
     def __enter__(self) -> Self:
         for hook in self.hooks:
@@ -79,6 +81,8 @@ class Hooked(GradientStrategy):
     def _differentiate(self, x: Tensor, y: Tensor, group: int) -> Tensor:
         for hook in self.hooks:
             hook.expect(len(x), group)
+        if self.chain is not None and self.chain.holds(self.module):
+            return self.chain.losses(x, y)
         with torch.enable_grad():
             losses = functional.cross_entropy(self.module(x), y, reduction="none")
             # Hooks consume their parameters' gradients: one that arrives here bypassed its hook.

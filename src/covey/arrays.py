@@ -31,6 +31,9 @@ def make_read_only(holder: object) -> None:
 
 def dense(values: npt.ArrayLike, kind: type[np.generic]) -> npt.NDArray[Any]:
     """The values as a C-contiguous, writeable array of this dtype; copied only if necessary."""
+    # Small networks spend more time on conversions than on arithmetic.
+    if type(values) is np.ndarray and values.dtype.type is kind and values.dtype.isnative and values.flags.carray:
+        return values
     array = np.asarray(values, dtype=kind)
     return array if array.flags.carray else array.copy(order="C")
 

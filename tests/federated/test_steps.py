@@ -83,7 +83,7 @@ def test_users_scored_together_get_the_scores_they_get_alone(gradients: bool) ->
     module, models, movements, x, y = setting()
     movements[1] = 0
     group_x, group_y = x.view(2, 5, *SHAPE), y.view(2, 5)
-    losses, similarity = group_scores(module, models, movements, group_x, group_y, gradients=gradients)
+    losses, similarity = group_scores(module, models, movements, [(group_x, group_y)], gradients=gradients)
     for user in range(2):
         alone = task_scores(module, models, movements, group_x[user], group_y[user], gradients=gradients)
         np.testing.assert_allclose(losses[user], alone[0], rtol=1e-5)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from covey.identification import clustering_accuracy
+from covey.identification import clustering_accuracy, partition
 from covey.identification.partition import best_partition, partition_value
 
 
@@ -108,3 +108,38 @@ def test_wrong_input_is_refused(values: np.ndarray, weights: np.ndarray, cluster
         best_partition(values, weights, clusters, np.random.default_rng(0))
     with pytest.raises(ValueError, match="one for each user"):
         partition_value(np.eye(2), np.ones(2), np.zeros(3, np.int64))
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 3, 5])
+def test_starts_are_the_k_means_draws_of_the_generator_one_after_the_other(clusters: int) -> None:
+    """Against draws by `Generator.choice`: the users, and the state in which the generator is left."""
+    for seed in range(40):
+        x = np.random.default_rng(seed).normal(size=(9, 2))
+        x[5:] = x[: 4 if seed % 4 else 1]  # users that are the same, up to all but a few
+        values, weights = x @ x.T, np.random.default_rng(seed).uniform(1, 3, 9)
+        ours, plain = np.random.default_rng(seed), np.random.default_rng(seed)
+        found = partition._seeded(values, weights, clusters, 6, ours)
+        squares = np.diag(values)
+        for row in found:
+            seeds = [int(plain.choice(9, p=weights / weights.sum()))]
+            while len(seeds) < clusters:
+                far = (squares + squares[seeds, None] - 2 * values[seeds]).min(axis=0).clip(0.0) * weights
+                far[seeds] = 0.0
+                if not far.sum() > 0:
+                    break
+                seeds.append(int(plain.choice(9, p=far / far.sum())))
+            nearest = (2 * values[seeds] - squares[seeds, None]).argmax(axis=0)
+            nearest[seeds] = np.arange(len(seeds))
+            np.testing.assert_array_equal(row, nearest)
+        assert ours.random() == plain.random()
+
+
+def test_of_ends_that_are_different_partitions_the_one_of_highest_value_is_kept() -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(50):
+        x = rng.normal(size=(7, 3))
+        weights, labels = rng.uniform(1, 2, 7), rng.integers(3, size=(5, 7))
+        best = max(labels, key=lambda ends: partition_value(x @ x.T, weights, ends))
+        np.testing.assert_array_equal(partition._best(x @ x.T, weights, labels), best)
+    renamed = np.array([[0, 0, 1, 2], [2, 2, 0, 1], [1, 1, 2, 0]])
+    np.testing.assert_array_equal(partition._best(np.eye(4), np.ones(4), renamed), renamed[0])

@@ -263,7 +263,7 @@ class AssociationEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # Petti
         seen = features(observation, self._features)[0].reshape(limits.stations, -1)
         seen = np.minimum(np.maximum(seen, self._low), self._high)
         eligible = observation.eligible[0]
-        masks: ActionMask = (eligible if self._binary else allowed(eligible, limits.radio.blocks)).astype(np.int8)
+        masks: ActionMask = (eligible if self._binary else allowed(eligible, limits.radio.blocks)).view(np.int8)
         observations: dict[str, Any] = {}
         infos: dict[str, dict[str, Any]] = {}
         for b, agent in enumerate(self.possible_agents):

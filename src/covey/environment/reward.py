@@ -82,8 +82,9 @@ def rewards(outcome: Outcome, samples: IntArray, weights: Reward, penalty: Penal
     and leakage of the users it served, an equal part of the losses of unserved users, and the penalty in
     proportion to the violations charged to it, so that the shares sum to the team reward (errata E40).
     """
-    shapes = {values.shape for values in (outcome.loss_before, outcome.loss, outcome.leakage, outcome.violators)}
-    if shapes | {outcome.station.shape} != {samples.shape}:
+    of_users = (outcome.loss_before, outcome.loss, outcome.leakage, outcome.violators, outcome.station)
+    if any(values.shape != samples.shape for values in of_users):
+        shapes = {values.shape for values in of_users}
         raise ValueError(f"samples are {samples.shape} and the outcome's users {shapes}; all must be (N, U)")
     stations = outcome.station_violations.shape[1]
     parts, own, violators = _parts(

@@ -99,6 +99,7 @@ class SurrogateRounds:
         self.limits = NetworkLimits.of(scenario, calibration.weights)
         self._constants = calibration.constants
         self._mobility = build_mobility(scenario.mobility, scenario.network.area_m)
+        self._in_arrays = self._mobility if moves_in_arrays(self._mobility) else None
         self._oracle = build_rule(scenario).given
         self._layouts: _Layouts | None = None
         self._last: _Step | None = None
@@ -260,21 +261,21 @@ class SurrogateRounds:
 
     def _walks(self, streams: Streams, seeds: Sequence[int], round: int) -> list[np.random.Generator]:
         """The mobility RNG of each network in this round."""
-        if moves_in_arrays(self._mobility):
+        if self._in_arrays is not None:
             return streams.generators("mobility", round=round)
         # Third-party models may do more with a generator than draw from it.
         return [generator(seed, "mobility", round=round) for seed in seeds]
 
     def _move(self) -> None:
-        layouts, model, step_s = self._started(), self._mobility, self.scenario.mobility.round_s
+        layouts, model, step_s = self._started(), self._in_arrays, self.scenario.mobility.round_s
         walks = self._walks(layouts.streams, layouts.seeds, self._round)
-        if moves_in_arrays(model):
+        if model is not None:
             drawn = np.concatenate([model.draw(self.limits.users, rng) for rng in walks])
             drawn = drawn.reshape(self.count, self.limits.users, -1)
             layouts.users_m, layouts.memory = model.moved(layouts.users_m, layouts.memory, drawn, step_s)
             return
         networks = zip(layouts.users_m, layouts.memory, walks, strict=True)
-        moved = [model.move(users_m, memory, step_s, rng) for users_m, memory, rng in networks]
+        moved = [self._mobility.move(users_m, memory, step_s, rng) for users_m, memory, rng in networks]
         layouts.users_m = np.array([users_m for users_m, _ in moved], dtype=np.float64)
         layouts.memory = np.stack([memory for _, memory in moved])
 

@@ -54,7 +54,7 @@ def clipped_gradient_sum(
 
 
 def _clipped_sum(strategy: GradientStrategy, x: Tensor, y: Tensor, clip: float, chunk: int | None) -> ClippedSum:
-    total = torch.zeros(count_weights(strategy.module), dtype=torch.float64)
+    total = torch.zeros(strategy.weights, dtype=torch.float64)
     # Small clipping norms are multiplied in float64 at the end, to avoid underflow.
     unit = min(clip, 1.0)
     margin = 1 + 16 * torch.finfo(x.dtype).eps

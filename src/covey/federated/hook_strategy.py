@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from covey.federated.chain import Chain
 from covey.federated.hooks import LayerHook
 from covey.federated.layers import ConvLayerHook, LinearLayerHook
-from covey.federated.models import count_weights
 from covey.federated.strategies import Flags, Floats, GradientStrategy, Trial, Unsupported
 
 #: Builds the hook on a layer from the offsets of all parameters, by id, in the flat gradient.
@@ -37,6 +37,7 @@ class Hooked(GradientStrategy):
         self.chunk = 0
         self.parameters = list(module.parameters())
         self.hooks = choose_hooks(module, special)
+        self.chain = None if special else Chain.of(module, self.hooks)
 
     def __enter__(self) -> Self:
         for hook in self.hooks:
@@ -72,7 +73,7 @@ class Hooked(GradientStrategy):
     def group_rows(self, x: Tensor, y: Tensor, group: int) -> tuple[Tensor, Tensor]:
         """Gradients of the mean loss of every `group` consecutive samples, (n / group, D), and losses (n,)."""
         losses = self._differentiate(x, y, group)
-        rows = x.new_zeros(len(x) // group, count_weights(self.module))
+        rows = x.new_zeros(len(x) // group, self.weights)
         for hook in self.hooks:
             hook.write_rows(rows)
         return rows.div_(group), losses
@@ -80,10 +81,12 @@ class Hooked(GradientStrategy):
     def _differentiate(self, x: Tensor, y: Tensor, group: int) -> Tensor:
         for hook in self.hooks:
             hook.expect(len(x), group)
+        if self.chain is not None and self.chain.holds(self.module):
+            return self.chain.losses(x, y)
         with torch.enable_grad():
             losses = functional.cross_entropy(self.module(x), y, reduction="none")
             # Hooks consume their parameters' gradients: one that arrives here bypassed its hook.
-            found = torch.autograd.grad(losses.sum(), self.parameters, allow_unused=True)
+            found = torch.autograd.grad(losses, self.parameters, torch.ones_like(losses), allow_unused=True)
         if any(gradient is not None for gradient in found):
             raise Unsupported("it uses a parameter outside of its layer")
         return losses.detach()

@@ -87,13 +87,17 @@ class LayerHook:
         self._kept, self._kept_elements = [], 0
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """The layer's output; the backward pass calls `see`."""
+        """The layer's output; autograd's backward pass calls `see`."""
         self.calls += 1
         if self.calls > 1:
             raise Unsupported(f"the module calls a layer twice, {self.layer}")
         if inputs.shape[0] != self.samples:
             raise Unsupported(f"rows of the input of {self.layer} are not the samples")
-        outputs: Tensor = _Watch.apply(inputs, self.layer.weight, self.layer.bias, self)  # type: ignore[no-untyped-call]
+        outputs: Tensor
+        if torch.is_grad_enabled():
+            outputs = _Watch.apply(inputs, self.layer.weight, self.layer.bias, self)  # type: ignore[no-untyped-call]
+        else:  # whoever wants gradients calls `see`
+            outputs = self.run(inputs)
         self.elements = (inputs.numel() + outputs.numel()) // self.samples
         return outputs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,36 +48,45 @@ def task_scores(
     which is minus the gradient (errata E1), and the model's last movement; 0 where one of them is 0
     (errata E4), and 0 everywhere without `gradients`, which takes forward passes only.
     """
-    losses, similarity = np.zeros(len(models)), np.zeros(len(models))
-    for k, (weights, movement) in enumerate(zip(models, movements, strict=True)):
-        load_flat(module, weights)
-        if gradients:
-            found = clipped_gradient_sum(module, x, y, math.inf)
-            losses[k] = found.losses.double().mean()
-            similarity[k] = _descent_cosines(found.total[None], movement)[0]
-        else:
-            losses[k] = sample_losses(module, x, y)[0].mean()
-    return losses, similarity
+    losses, similarity = group_scores(module, models, movements, [(x[None], y[None])], gradients=gradients)
+    return losses[0], similarity[0]
 
 
 def group_scores(
-    module: nn.Module, models: Weights, movements: Weights, x: Tensor, y: Tensor, *, gradients: bool
+    module: nn.Module, models: Weights, movements: Weights, groups: Sequence[tuple[Tensor, Tensor]], *, gradients: bool
 ) -> tuple[Floats, Floats]:
-    """`task_scores` of n users at once, (n, K) each, from `x` (n, r, *shape) and `y` (n, r).
+    """`task_scores` of all users of `groups`, (n, K) each; a group is `x` (m, r, *shape) and `y` (m, r) of m users.
 
-    All users go through each model as one batch, which is faster for models so small that call overhead
-    dominates.
+    Every model is loaded once. Users of a group go through it as one batch, which is faster for models so small that
+    call overhead dominates.
     """
-    losses, similarity = np.zeros((len(x), len(models))), np.zeros((len(x), len(models)))
+    users = sum(len(x) for x, _ in groups)
+    losses, similarity = np.zeros((users, len(models))), np.zeros((users, len(models)))
     for k, (weights, movement) in enumerate(zip(models, movements, strict=True)):
         load_flat(module, weights)
-        if gradients:
-            rows, found = group_gradients(module, x, y)
-            losses[:, k] = found.double().mean(1)
-            similarity[:, k] = _descent_cosines(rows, movement)
-        else:
-            losses[:, k] = sample_losses(module, x.flatten(0, 1), y.flatten())[0].reshape(y.shape).mean(1)
+        direction = torch.from_numpy(movement).double()
+        length = torch.linalg.vector_norm(direction)
+        begin = 0
+        for x, y in groups:
+            rows = slice(begin, begin + len(x))
+            begin = rows.stop
+            if not gradients:
+                losses[rows, k] = _mean_losses(module, x, y)
+            elif len(x) > 1:
+                found, sample = group_gradients(module, x, y)
+                losses[rows, k] = sample.double().mean(1)
+                similarity[rows, k] = _descent_cosines(found, direction, length)
+            else:
+                one = clipped_gradient_sum(module, x[0], y[0], math.inf)
+                losses[rows, k] = one.losses.double().mean()
+                similarity[rows, k] = _descent_cosines(one.total[None], direction, length)
     return losses, similarity
+
+
+def _mean_losses(module: nn.Module, x: Tensor, y: Tensor) -> Floats:
+    """Mean loss of each of m users on the module, (m,), from `x` (m, r, *shape) and `y` (m, r)."""
+    means: Floats = sample_losses(module, x.flatten(0, 1), y.flatten())[0].reshape(y.shape).mean(1)
+    return means
 
 
 def bounded_scores(
@@ -209,11 +219,9 @@ def _stepped(weights: Weights, total: Floats, scale: float) -> Weights:
     return stepped
 
 
-def _descent_cosines(gradients: Tensor, movement: Weights) -> Floats:
-    """Cosine between minus each gradient, rows of (n, D), and `movement` (D,); 0 where undefined."""
-    direction = torch.from_numpy(movement).double()
+def _descent_cosines(gradients: Tensor, direction: Tensor, length: Tensor) -> Floats:
+    """Cosine between minus each gradient, rows of (n, D), and `direction` (D,) of that `length`; 0 where undefined."""
     rows = gradients.double()
-    lengths = torch.linalg.vector_norm(rows, dim=1) * torch.linalg.vector_norm(direction)
-    cosines = -(rows @ direction) / lengths
+    cosines = -(rows @ direction) / (torch.linalg.vector_norm(rows, dim=1) * length)
     found: Floats = torch.where(torch.isfinite(cosines), cosines, 0.0).clamp_(-1.0, 1.0).numpy()
     return found

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from covey.errors import ScenarioError
+from covey.federated.models import count_weights
 from covey.federated.per_sample import looped_gradients
 from covey.parts import GRADIENT_STRATEGIES
 
@@ -52,6 +53,8 @@ class GradientStrategy(ABC):
     def __init__(self, module: nn.Module) -> None:
         # Weak, because strategies are cached by module: a strong reference would keep the module alive.
         self._module = weakref.ref(module)
+        #: Number of weights, D; a module whose parameters are replaced gets another strategy.
+        self.weights = count_weights(module)
 
     @property
     def module(self) -> nn.Module:

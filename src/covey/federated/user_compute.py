@@ -22,7 +22,7 @@ from covey.faults import Named, named_faults
 from covey.federated.clip import chunk_length
 from covey.federated.models import load_flat
 from covey.federated.personal import Personal, PersonalProblem
-from covey.federated.steps import LocalUpdate, group_scores, sample_losses, task_scores
+from covey.federated.steps import LocalUpdate, group_scores, sample_losses
 from covey.federated.strategies import use_strategy
 from covey.federated.training import LocalProblem, LocalTraining
 from covey.parts import ANNOUNCEMENTS, LOCAL_TRAININGS, PERSONALS, RULES
@@ -96,21 +96,15 @@ class UserCompute:
         self, users: Sequence[int], round: int, batch: int, gradients: bool, together: int
     ) -> tuple[Floats, Floats]:
         """Losses and similarity of `users`, (n, K) each; up to `together` consecutive users of equal size per batch."""
-        losses, similarity = [], []
         picked = [self.batch_of(user, round, batch, "identify_batch") for user in users]
+        groups = []
         for _, run in groupby(picked, key=lambda pair: len(pair[1])):
             alike = list(run)
-            while alike:
-                now, alike = alike[:together], alike[together:]
-                if len(now) > 1:
-                    x, y = torch.stack([pair[0] for pair in now]), torch.stack([pair[1] for pair in now])
-                    found = group_scores(self.module, self.models, self.movements, x, y, gradients=gradients)
-                else:
-                    one = task_scores(self.module, self.models, self.movements, *now[0], gradients=gradients)
-                    found = one[0][None], one[1][None]
-                losses.append(found[0])
-                similarity.append(found[1])
-        return np.concatenate(losses), np.concatenate(similarity)
+            for begin in range(0, len(alike), together):
+                now = alike[begin : begin + together]
+                x, y = (parts[0][None] if len(now) == 1 else torch.stack(parts) for parts in zip(*now, strict=True))
+                groups.append((x, y))
+        return group_scores(self.module, self.models, self.movements, groups, gradients=gradients)
 
     def toss(self, users: Sequence[int], round: int, told: Ints) -> Ints:
         """The tasks `told` (n,), each replaced by one of those with an equal model, by the user's own coin.

@@ -33,10 +33,9 @@ def best_partition(values: Floats, weights: Floats, clusters: int, rng: np.rando
     if users == 0:
         return np.zeros(0, dtype=np.int64)
     clusters = min(clusters, users)
-    labels = np.stack([_seeded(values, weights, clusters, rng) for _ in range(starts)])
+    labels = _seeded(values, weights, clusters, starts, rng)
     labels = _climb(values, weights, labels, clusters)
-    scores = [partition_value(values, weights, ends) for ends in labels]
-    return _in_order(labels[int(np.argmax(scores))])
+    return _in_order(_best(values, weights, labels))
 
 
 def partition_value(values: Floats, weights: Floats, labels: Ints) -> float:
@@ -57,21 +56,57 @@ def _check(values: Floats, weights: Floats) -> None:
         raise ValueError("values and weights must be finite, and weights positive")
 
 
-def _seeded(values: Floats, weights: Floats, clusters: int, rng: np.random.Generator) -> Ints:
-    """(n,) the nearest of `clusters` users that were drawn, each far from those drawn before it (k-means++)."""
+def _seeded(values: Floats, weights: Floats, clusters: int, starts: int, rng: np.random.Generator) -> Ints:
+    """(s, n) the nearest of `clusters` users that were drawn, each far from those drawn before it (k-means++)."""
     lengths = np.diag(values)
-    seeds = [int(rng.choice(len(weights), p=weights / weights.sum()))]
-    while len(seeds) < clusters:
+    # Starts often draw the same seeds: what follows from them is computed once.
+    chances: dict[tuple[int, ...], Floats | None] = {}
+    parts: dict[tuple[int, ...], Ints] = {}
+    labels = np.empty((starts, len(weights)), dtype=np.int64)
+    for row in labels:
+        seeds: tuple[int, ...] = ()
+        while len(seeds) < clusters:
+            if seeds not in chances:
+                chances[seeds] = _chances(values, lengths, weights, seeds)
+            cumulated = chances[seeds]
+            if cumulated is None:
+                break
+            seeds = (*seeds, int(cumulated.searchsorted(rng.random(), side="right")))
+        if seeds not in parts:
+            drawn = list(seeds)
+            parts[seeds] = (2 * values[drawn] - lengths[drawn, None]).argmax(axis=0)
+            parts[seeds][drawn] = np.arange(len(seeds))
+        row[:] = parts[seeds]
+    return labels
+
+
+def _chances(values: Floats, lengths: Floats, weights: Floats, seeds: tuple[int, ...]) -> Floats | None:
+    """(n,) cumulated chances of the users to be drawn after `seeds`; None where no user is away from all of these."""
+    far = weights
+    if seeds:
+        drawn = list(seeds)
         # Debiased squared distances can be below 0, where users are the same as far as noise lets see.
-        distances = (lengths + lengths[seeds, None] - 2 * values[seeds]).min(axis=0).clip(0.0) * weights
-        distances[seeds] = 0.0
-        total = distances.sum()
-        if not total > 0:
-            break
-        seeds.append(int(rng.choice(len(weights), p=distances / total)))
-    nearest: Ints = (2 * values[seeds] - lengths[seeds, None]).argmax(axis=0)
-    nearest[seeds] = np.arange(len(seeds))
-    return nearest
+        far = (lengths + lengths[drawn, None] - 2 * values[drawn]).min(axis=0).clip(0.0) * weights
+        far[drawn] = 0.0
+    total = far.sum()
+    if not total > 0:
+        return None
+    # Summed and scaled as `rng.choice` does, which a run's draws have to agree with.
+    cumulated = (far / total).cumsum()
+    return cumulated / cumulated[-1]
+
+
+def _best(values: Floats, weights: Floats, labels: Ints) -> Ints:
+    """The row of `labels` (s, n) of the highest `partition_value`; the first if all are the same partition."""
+    together = labels[0][:, None] == labels[0]
+    if all(np.array_equal(row[:, None] == row, together) for row in labels[1:]):
+        return labels[0]
+    scores: dict[bytes, float] = {}
+    for row in labels:
+        if row.tobytes() not in scores:
+            scores[row.tobytes()] = partition_value(values, weights, row)
+    best: Ints = labels[int(np.argmax([scores[row.tobytes()] for row in labels]))]
+    return best
 
 
 def _climb(values: Floats, weights: Floats, labels: Ints, clusters: int) -> Ints:

@@ -15,7 +15,7 @@ from covey.jobs import Record
 #: Settings were chosen on seeds from here on,
 DEVELOPMENT = 1000
 #: and verdicts are made from seeds from here on.
-JUDGED = 5000
+JUDGED = 9000
 Floats = NDArray[np.float64]
 TITLES = {
     "digits": "digits, label mixes (`quick`)",
@@ -54,11 +54,11 @@ NUMBER_FOUND = 0.90
 class Runs:
     """Runs of one data set, variant and policy, in the order of their seeds; values: (n, T) or (n,) by name."""
 
-    def __init__(self, records: list[Record]) -> None:
+    def __init__(self, records: list[Record], judged_from: int = JUDGED) -> None:
         records = sorted(records, key=lambda record: int(record.job["seed"]))
         self.seeds = [int(record.job["seed"]) for record in records]
         self._values = [record.values for record in records]
-        self.judged = bool(self.seeds) and self.seeds[0] >= JUDGED
+        self.judged = bool(self.seeds) and self.seeds[0] >= judged_from
 
     def __len__(self) -> int:
         return len(self.seeds)

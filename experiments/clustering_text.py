@@ -19,14 +19,17 @@ that were drawn for the models, before anybody has learnt anything, and nothing 
 model back. covey adds two things, each a setting:
 
 - **A way back** (`clustering.rescue = true`, the default). When a model has no users, stations offer it to part of
-  the users of a task that may hold two groups. To find such a task they compare the uploads of its users: products of
-  two users' noised steps from the same model, added up over rounds, older ones fading. The noise of two users is
-  independent, so that these products have the right mean, whatever the noise; distances between uploads do not. If
-  the best split of a task into two parts differs by more than chance explains, the free model is made from the steps
-  of one part. Where noise would hide two groups, the split is a guess, in the largest task that may hold two. Either
-  way the users decide by their own rule in the next round: those of one group meet again on one model. Two rounds pass
-  between offers. Where no model is free, because a stray user holds one alone, that model is offered: on evidence, or
-  once for the same users, for a single user may also be all there is of its group.
+  the users of a task that may hold two groups. To find such a task they compare the uploads of its users: the noised
+  steps of a user along the path of its model are added up, older ones fading, and stations take products of two users'
+  sums. The noise of two users is independent, so that these products have the right mean, whatever the noise; distances
+  between uploads do not. Sums of steps say more than sums of products: over n rounds the noise of a product falls by n
+  instead of the square root of n, and users that were served in different rounds can be compared. (Steps of all users
+  are kept up to 32 MB; beyond that, products of single rounds are added up.) If the best split of a task into two parts
+  differs by more than chance explains, the free model is made from the steps of one part. Where noise would hide two
+  groups, the split is a guess, in the largest task that may hold two; every offer that its users had before halves its
+  weight. Either way the users decide by their own rule in the next round: those of one group meet again on one model.
+  Two rounds pass between offers. Where no model is free, because a stray user holds one alone, that model is offered:
+  on evidence, or once for the same users, for a single user may also be all there is of its group.
 - **A start that does not depend on luck** (`clustering.start = "release"`). All models are equal at first, so that
   all uploads start from the same weights and can be compared. Users carry drawn labels meanwhile, and the uploads
   of all are averaged into the one model. As soon as the uploads tell groups apart, or after three rounds, each
@@ -49,9 +52,9 @@ equally toss a coin, and noise and different users drive the copies apart.
 **More or fewer models than groups.** `network.tasks` models need not be as many as the groups. With too many, those
 that nobody needs stay free and are not broadcast. With too few, groups share a model; with `clustering.max_tasks`
 models are added, one at a time, where uploads show that two groups share one. A model that was not sent yet is unknown
-to devices: nobody takes it before it is offered. Growing needs a policy that serves several users of a task in one
-round: steps from different rounds start from different weights and are not compared, so that a policy like `coverage`,
-which serves one user of each task, leaves nothing to compare and models do not grow.
+to devices: nobody takes it before it is offered. Growing needs a policy that serves several users of a task: one like
+`coverage`, which serves the same user of each task in every round as long as users stay where they are, leaves nobody
+to compare it with, and models do not grow.
 
 ## The call
 

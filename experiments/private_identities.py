@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from clustering_cells import DEVELOPMENT, JUDGED
-from private_identities_page import draw, read_runs
+from clustering_cells import DEVELOPMENT
+from private_identities_page import JUDGED, draw, read_runs
 from study import compute, options_of
 
 from covey import simulate

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
-from clustering_cells import DEVELOPMENT, JUDGED, Runs, share_interval
+from clustering_cells import DEVELOPMENT, Runs, share_interval
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -15,6 +15,8 @@ from covey.figures.cells import cells_in
 from covey.jobs import Record, versions_text
 from covey.report.palette import INK, MARKERS, MUTED, OKABE_ITO, drawing_style
 
+#: Verdicts are made from seeds from here on.
+JUDGED = 5000
 DATA = {"mixes": "label mixes", "rotation": "rotated digits"}
 #: Not a line of the picture: these cost the same.
 SELDOM = "noisy contrasts, seldom"
@@ -57,7 +59,7 @@ def read_runs(out: Path) -> Found:
     found: dict[tuple[str, str], list[Record]] = {}
     for record in _records(out):
         found.setdefault((record.job["data"], record.job["mode"]), []).append(record)
-    return {key: Runs(mine) for key, mine in found.items()}
+    return {key: Runs(mine, JUDGED) for key, mine in found.items()}
 
 
 def draw(found: Found) -> Figure:

@@ -22,7 +22,7 @@ class Chain:
 
     def __init__(self, module: nn.Sequential, hooks: Sequence[LayerHook]) -> None:
         self._layers = list(module)
-        self._hooks = {hook.layer: hook for hook in hooks}
+        self._hooks: dict[nn.Module, LayerHook] = {hook.layer: hook for hook in hooks}
 
     @classmethod
     def of(cls, module: nn.Module, hooks: Sequence[LayerHook]) -> Chain | None:

@@ -102,8 +102,10 @@ class UserCompute:
             alike = list(run)
             for begin in range(0, len(alike), together):
                 now = alike[begin : begin + together]
-                x, y = (parts[0][None] if len(now) == 1 else torch.stack(parts) for parts in zip(*now, strict=True))
-                groups.append((x, y))
+                if len(now) == 1:
+                    groups.append((now[0][0][None], now[0][1][None]))
+                else:
+                    groups.append((torch.stack([x for x, _ in now]), torch.stack([y for _, y in now])))
         return group_scores(self.module, self.models, self.movements, groups, gradients=gradients)
 
     def toss(self, users: Sequence[int], round: int, told: Ints) -> Ints:

@@ -92,20 +92,22 @@ def _chances(values: Floats, lengths: Floats, weights: Floats, seeds: tuple[int,
     if not total > 0:
         return None
     # Summed and scaled as `rng.choice` does, which a run's draws have to agree with.
-    cumulated = (far / total).cumsum()
-    return cumulated / cumulated[-1]
+    cumulated: Floats = (far / total).cumsum()
+    cumulated /= cumulated[-1]
+    return cumulated
 
 
 def _best(values: Floats, weights: Floats, labels: Ints) -> Ints:
     """The row of `labels` (s, n) of the highest `partition_value`; the first if all are the same partition."""
-    together = labels[0][:, None] == labels[0]
+    best: Ints = labels[0]
+    together = best[:, None] == best
     if all(np.array_equal(row[:, None] == row, together) for row in labels[1:]):
-        return labels[0]
+        return best
     scores: dict[bytes, float] = {}
     for row in labels:
         if row.tobytes() not in scores:
             scores[row.tobytes()] = partition_value(values, weights, row)
-    best: Ints = labels[int(np.argmax([scores[row.tobytes()] for row in labels]))]
+    best = labels[int(np.argmax([scores[row.tobytes()] for row in labels]))]
     return best
 
 

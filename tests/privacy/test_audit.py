@@ -158,9 +158,9 @@ def test_a_round_shows_stations_nothing_of_the_data_but_the_noised_models() -> N
         with Simulation(scenario, data=data) as simulation:
             simulation.play()
             state = simulation.state
-        apart = ("ledger", "memory")
+        apart = ("ledger", "memory", "aggregation")
         shown = {field.name: getattr(state, field.name) for field in fields(state) if field.name not in apart}
-        shown |= state.memory
+        shown |= {**state.memory, **state.aggregation}
         return {name: np.asarray(value) for name, value in shown.items()} | {"rho": state.ledger.rho}
 
     with Simulation(scenario) as simulation:

@@ -85,8 +85,8 @@ def released(training: Sums, data: np.ndarray, n: int, seed: int, std: float = S
             return torch.tensor(data[chosen]), torch.zeros(int(chosen.sum()))
 
         problem = LocalProblem(
-            nn.Identity(), np.zeros(1, np.float32), CLIP, std, 1.0, len(data), batch,
-            lambda steps: rng.standard_normal((steps, WIDTH)),
+            nn.Identity(), np.zeros(1, np.float32), CLIP, std, 1.0, len(data), max(round(training.rate * len(data)), 1),
+            batch, batch, lambda steps: rng.standard_normal((steps, WIDTH)),
         )  # fmt: skip
         found[row] = training.run(problem).weights.reshape(training.steps, WIDTH)
     return found

@@ -15,7 +15,8 @@ SETTINGS = {
     "sample": ["training.steps=3", "training.batch=16", "training.momentum=0.5", "training.server=momentum",
                "training.server_rate=0.5"],
     "poisson": ["training.epochs=1", "training.batch=16", "training.sampling=poisson", "training.optimizer=adam",
-                "training.learning_rate=0.01", "training.server=yogi", "training.server_rate=0.1"],
+                "training.learning_rate=0.01", "training.server=yogi", "training.server_rate=0.1",
+                "privacy.adjacency=add_remove"],
     "device": ["privacy.unit=device", "training.steps=4", "training.batch=16", "training.proximal=0.1",
                "training.schedule=cosine", "training.server=adam", "training.server_rate=0.1"],
 }  # fmt: skip

@@ -436,6 +436,17 @@ PARTITIONS = Registry(
     protocol="covey.data.partitions",
     error=DataError,
 )
+TRANSFORMS = Registry(
+    "transform",
+    "transform of samples",
+    "data.transform",
+    {
+        "none": "covey.data.transforms:none",
+        "hog": "covey.data.transforms.hog:hog",
+    },
+    protocol="covey.data.transforms",
+    error=DataError,
+)
 DATA_OVER_TIME = Registry(
     "data_over_time",
     "change of data over time",
@@ -458,6 +469,6 @@ MODELS = Registry(
 
 #: Every registry, in the order of a round.
 REGISTRIES: Final = (
-    DATASETS, PARTITIONS, DATA_OVER_TIME, MODELS, RULES, STARTS, ANNOUNCEMENTS, POLICIES, UPLINKS, CHANNELS,
+    DATASETS, PARTITIONS, TRANSFORMS, DATA_OVER_TIME, MODELS, RULES, STARTS, ANNOUNCEMENTS, POLICIES, UPLINKS, CHANNELS,
     PATH_LOSSES, MOBILITIES, LOCAL_TRAININGS, PERSONALS, GRADIENT_STRATEGIES, AGGREGATIONS,
 )  # fmt: skip

@@ -26,6 +26,7 @@ from covey.parts import (
     PERSONALS,
     RULES,
     STARTS,
+    TRANSFORMS,
     UPLINKS,
     Registry,
 )
@@ -295,6 +296,14 @@ class Data(Section):
         100.0, description="How closely users follow their group's mix: Dirichlet(concentration x mix)."
     )
     dirichlet_alpha: Positive = Field(0.5, description="Concentration of the groups' own mixes for `dirichlet`.")
+    transform: Annotated[str, PartName(TRANSFORMS)] = Field(
+        "none",
+        description=(
+            "What models see of a sample: `none` (the sample), `hog` (where its edges are and where they point, for"
+            " images; a `softmax` on it learns with far fewer weights, so with far less noise), or your own as"
+            " module:attribute. Computed from each sample alone, it costs no privacy; delay and energy do not count it."
+        ),
+    )
     over_time: Annotated[str, PartName(DATA_OVER_TIME)] = Field(
         "constant",
         description="How users' data change between rounds: `constant` (not at all), or your own as module:attribute.",

@@ -14,6 +14,7 @@ from torch import nn
 from covey.arrays import read_only
 from covey.association import Policy, get_policy, made_policy
 from covey.data import UserData, load_dataset, partition
+from covey.data.transforms import transform_users
 from covey.data.over_time import DataOverTime
 from covey.errors import ScenarioError
 from covey.extras import require_extra
@@ -330,7 +331,7 @@ def _whole(value: Any, least: int, most: int | None, what: str, allowed: str) ->
 def user_data(scenario: Scenario, seed: int) -> UserData:
     """The data of all users of a run with this seed."""
     dataset = load_dataset(scenario.data, groups=scenario.groups, seed=seed)
-    return partition(dataset, scenario, seed)
+    return transform_users(scenario.data, partition(dataset, scenario, seed))
 
 
 def _engine(

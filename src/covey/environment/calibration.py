@@ -136,7 +136,7 @@ _FIRST_FITTED: Final[Mapping[str, Mapping[str, Any]]] = {
         "max_tasks": None,
         "first_tasks": None,
     },
-    "data": {"group_sizes": None, "rotations": None, "over_time": "constant"},
+    "data": {"group_sizes": None, "rotations": None, "over_time": "constant", "transform": "none"},
     "training": {
         "local": "step",
         "steps": 1,

@@ -12,7 +12,7 @@ import numpy as np
 
 from covey import UserData, simulate
 from covey.evaluation.central import Central
-from covey.figures.cells import Cell
+from covey.figures.cells import Cell, scenario_of
 from covey.jobs import Record, Values
 from covey.parts import LOCAL_TRAININGS
 from covey.scenario import Scenario
@@ -88,7 +88,7 @@ DATA = {
 @lru_cache(maxsize=1)
 def _data(scenario: str, overrides: tuple[str, ...], seed: int) -> UserData:
     """The users' data, computed once for all settings with the same seed."""
-    return user_data(Lines(scenario, overrides, seed).loaded, seed)
+    return user_data(scenario_of(scenario, overrides), seed)
 
 
 def _of(data: str, seed: int) -> UserData:
@@ -132,15 +132,11 @@ class PrivateRun(Cell):
         return values
 
     def _noised(self, data: UserData) -> Scenario:
-        """The scenario with the noise that the target takes, less what others in every sum add."""
+        """The scenario; where only sums are seen, with a part of the noise that the target takes."""
         scenario = self.loaded
-        if self.epsilon == NONE:
-            return _with(scenario, privacy={"noise": "off", "target_epsilon": None})
-        scenario = _with(scenario, privacy={"target_epsilon": self.epsilon})
-        if self.sight == "single":
+        if self.sight == "single" or self.epsilon == NONE:
             return scenario
-        cap = with_target(scenario, data.samples).privacy.v_max
-        fewest = DATA[self.data].minimum
+        cap, fewest = with_target(scenario, data.samples).privacy.v_max, DATA[self.data].minimum
         return _with(
             scenario,
             privacy={"target_epsilon": None, "v_max": cap / fewest, "n_min": 0.0},
@@ -154,8 +150,6 @@ def _with(scenario: Scenario, **sections: Mapping[str, Any]) -> Scenario:
     table = scenario.model_dump(mode="json")
     for section, values in sections.items():
         table[section] = {**table[section], **values}
-    if table["privacy"]["target_epsilon"] is not None:
-        del table["privacy"]["v_max"]
     return Scenario.model_validate(table)
 
 
@@ -183,7 +177,14 @@ class Lines(Cell):
 def run_of(data: str, unit: str, sight: str, epsilon: float, groups: str, setting: str, seed: int) -> PrivateRun:
     """The cell with these names."""
     found = DATA[data]
-    overrides = (*found.overrides, f"privacy.unit={unit}", *setting.split())
+    noise = f"target_epsilon={epsilon:g}" if epsilon != NONE else "noise=off"
+    overrides = (
+        *found.overrides,
+        "privacy.v_max=default",
+        f"privacy.{noise}",
+        f"privacy.unit={unit}",
+        *setting.split(),
+    )
     if groups == "given":
         overrides = (*overrides, "clustering.rule=oracle")
     return PrivateRun(found.scenario, overrides, seed, data, unit, sight, epsilon, groups, setting)

@@ -35,7 +35,8 @@ SIGHTS = ("single", "sums")
 class Data(NamedTuple):
     """A data set as this study deals it: a scenario with overrides.
 
-    minimum: fewest uploads in a sum that is opened; seeds: judged ones. sample, device, exact: settings that are tried
+    minimum: fewest uploads in a sum that is opened; seeds: judged ones; planned: target by epsilon, above
+    1 where users are not served in every round. sample, device, exact: settings that are tried
     with noise in either unit, and without noise.
     """
 
@@ -44,6 +45,7 @@ class Data(NamedTuple):
     overrides: tuple[str, ...]
     minimum: int
     seeds: int
+    planned: float
     sample: tuple[str, ...]
     device: tuple[str, ...]
     exact: tuple[str, ...]
@@ -62,26 +64,26 @@ def _steps(rounds: Iterable[int], rates: Iterable[float], *others: str) -> tuple
 
 _FEATURES = (*_steps((10, 20), (5.0, 10.0)), *_steps((40,), (2.5, 5.0)))
 _WHOLE = _steps((2, 5, 15), (5.0,), "training.steps=5", "training.clip=3")
-_FREE = _steps((60,), (10.0, 30.0)) + _steps((60,), (5.0,), "training.steps=5")
+_FREE = (*_steps((30, 60), (5.0, 10.0)), *_steps((30, 60), (10.0,), "data.transform=hog_fine"))
 DATA = {
     "digits": Data(
-        "digits, 12 users of 60 to 90 samples", "quick", ("network.blocks=6",), 2, 10,
+        "digits, 12 users of 60 to 90 samples", "quick", ("network.blocks=6",), 2, 10, 1.2,
         _steps((15, 30, 60), (0.15, 0.3, 0.6)), _steps((2, 5, 15), (0.3,), "training.steps=5", "training.clip=3"),
         _steps((60,), (0.6, 2.0)),
     ),
     "femnist_12": Data(
         "FEMNIST, 12 users of 300 samples", "femnist",
         (*_TWELVE, "data.samples_min=300", "data.samples_max=300", "data.test_samples=40", "data.concentration=1000"),
-        2, 10, _FEATURES, _WHOLE, _FREE,
+        2, 10, 1.0, _FEATURES, _WHOLE, _FREE,
     ),
-    "femnist_100": Data("FEMNIST, 100 users of 70 samples", "femnist", (), 13, 10, _FEATURES, _WHOLE, _FREE),
+    "femnist_100": Data("FEMNIST, 100 users of 70 samples", "femnist", (), 13, 10, 1.0, _FEATURES, _WHOLE, _FREE),
     "cifar10_12": Data(
         "CIFAR-10, 12 users of 400 samples", "cifar10",
         (*_TWELVE, "data.test_samples=100", "data.concentration=100",
          "data.mixes=[{0=4,1=1},{1=3,2=1,4=1},{5=2,6=2,7=1},{8=3,9=2}]"),
-        2, 5, _FEATURES, _WHOLE, _FREE,
+        2, 5, 1.0, _FEATURES, _WHOLE, _FREE,
     ),
-    "cifar10_100": Data("CIFAR-10, 100 users of 400 samples", "cifar10", (), 13, 5, _FEATURES, _WHOLE, _FREE),
+    "cifar10_100": Data("CIFAR-10, 100 users of 400 samples", "cifar10", (), 13, 5, 1.0, _FEATURES, _WHOLE, _FREE),
 }  # fmt: skip
 
 
@@ -91,9 +93,9 @@ def _data(scenario: str, overrides: tuple[str, ...], seed: int) -> UserData:
     return user_data(scenario_of(scenario, overrides), seed)
 
 
-def _of(data: str, seed: int) -> UserData:
+def _of(data: str, seed: int, setting: str = "") -> UserData:
     found = DATA[data]
-    return _data(found.scenario, found.overrides, seed)
+    return _data(found.scenario, (*found.overrides, *(w for w in setting.split() if w.startswith("data."))), seed)
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class PrivateRun(Cell):
 
     def compute(self, folder: Path) -> Values:
         """Accuracy and clustering accuracy of the last round, and what was spent."""
-        data = _of(self.data, self.seed)
+        data = _of(self.data, self.seed, self.setting)
         scenario = self._noised(data)
         history = simulate(scenario, "greedy", seed=self.seed, data=data)
         last, training = history.records[-1], LOCAL_TRAININGS.build(scenario.training.local, scenario)
@@ -177,7 +179,8 @@ class Lines(Cell):
 def run_of(data: str, unit: str, sight: str, epsilon: float, groups: str, setting: str, seed: int) -> PrivateRun:
     """The cell with these names."""
     found = DATA[data]
-    noise = f"target_epsilon={epsilon:g}" if epsilon != NONE else "noise=off"
+    planned = epsilon * (found.planned if (unit, sight) == ("sample", "single") else 1.0)
+    noise = f"target_epsilon={planned:g}" if epsilon != NONE else "noise=off"
     overrides = (
         *found.overrides,
         "privacy.v_max=default",

@@ -443,6 +443,7 @@ TRANSFORMS = Registry(
     {
         "none": "covey.data.transforms:none",
         "hog": "covey.data.transforms.hog:hog",
+        "hog_fine": "covey.data.transforms.hog:hog_fine",
     },
     protocol="covey.data.transforms",
     error=DataError,

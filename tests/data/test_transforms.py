@@ -11,7 +11,7 @@ import pytest
 
 from covey import simulate
 from covey.data.transforms import CHUNK, transform_users, transformed, transformed_shape
-from covey.data.transforms.hog import CELLS, DIRECTIONS, hog
+from covey.data.transforms.hog import CELLS, DIRECTIONS, FINE, hog, hog_fine
 from covey.errors import CoveyError, DataError
 from covey.scenario import load_scenario
 from covey.scenario.schema import Data
@@ -42,6 +42,19 @@ def test_hog_has_its_shape_and_length_one(channels: int, side: int) -> None:
     assert features.dtype == np.float32
     assert np.linalg.norm(features, axis=1) == pytest.approx(1.0, abs=1e-4)
     assert transformed_shape(HOG, (channels, side, side)) == features.shape[1:]
+
+
+def test_the_fine_grid_comes_after_the_coarse_one() -> None:
+    x = images(4, 3, 16)
+    fine, coarse = hog_fine(x, Data(transform="hog_fine")), hog(x, HOG)
+    assert fine.shape == (4, EDGES + (FINE - 1) ** 2 * 4 * DIRECTIONS + CELLS**2 * 3)
+    assert np.linalg.norm(fine, axis=1) == pytest.approx(1.0, abs=1e-4)
+    first, same = fine[:, :EDGES], coarse[:, :EDGES]
+    assert np.allclose(
+        first / np.linalg.norm(first, axis=1)[:, None], same / np.linalg.norm(same, axis=1)[:, None], atol=1e-5
+    )
+    with pytest.raises(DataError, match="8 x 8 cells, but these have 7 x 7 pixels"):
+        hog_fine(images(2, 1, 7), HOG)
 
 
 def test_every_sample_is_mapped_by_itself_in_any_number() -> None:

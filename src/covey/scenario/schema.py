@@ -300,8 +300,9 @@ class Data(Section):
         "none",
         description=(
             "What models see of a sample: `none` (the sample), `hog` (where its edges are and where they point, for"
-            " images; a `softmax` on it learns with far fewer weights, so with far less noise), or your own as"
-            " module:attribute. Computed from each sample alone, it costs no privacy; delay and energy do not count it."
+            " images; a `softmax` on it learns with far fewer weights, so with far less noise), `hog_fine` (a finer"
+            " grid in addition, for little noise), or your own as module:attribute. Computed from each sample alone, it"
+            " costs no privacy; delay and energy do not count it."
         ),
     )
     over_time: Annotated[str, PartName(DATA_OVER_TIME)] = Field(

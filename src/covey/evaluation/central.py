@@ -217,7 +217,13 @@ def _epochs(job: CentralJob, x: Tensor, y: Tensor, rate: float, epochs: int) -> 
 
 
 def _job(
-    data: UserData, group: int, members: NDArray[np.int64], module: nn.Module, model: Any, seed: int, loss: Loss
+    data: UserData,
+    group: int,
+    members: NDArray[np.int64],
+    module: nn.Module,
+    model: Any,
+    seed: int,
+    loss: Loss = cross_entropy,
 ) -> CentralJob:
     sizes = np.diff(data.test_offsets)[members]
     train, test = _rows(data.offsets, members), _rows(data.test_offsets, members)

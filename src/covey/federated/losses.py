@@ -111,13 +111,13 @@ class OwnLoss:
         for spread in _SPREADS:
             outputs = drawn * spread
             losses, slopes = self._tried(outputs, y)
-            if not all(map(torch.equal, self._tried(outputs, y), (losses, slopes))):
-                raise self._refused("gives the same samples other losses when called again; leave out what changes")
             if not (torch.isfinite(losses).all() and torch.isfinite(slopes).all()):
                 raise self._refused(
                     f"is not finite, or its gradient is not, at outputs of standard deviation {spread:g}; compute it"
                     " from torch.log_softmax rather than the logarithm of a softmax"
                 )
+            if not all(map(torch.equal, self._tried(outputs, y), (losses, slopes))):
+                raise self._refused("gives the same samples other losses when called again; leave out what changes")
             alone = [self._tried(outputs[i : i + 1], y[i : i + 1]) for i in range(len(y))]
             for together, single in zip((losses, slopes), map(torch.cat, zip(*alone, strict=True)), strict=True):
                 if not torch.allclose(together, single, rtol=1e-4, atol=1e-5):
@@ -147,7 +147,8 @@ def build_loss(name: str, classes: int) -> Loss:
     if name in LOSSES.builtin:
         loss: Loss = part
         return loss
-    if why := why_not_callable(part, 2):
+    why = "is a class; give a function, or an object of the class" if isinstance(part, type) else ""
+    if why := why or why_not_callable(part, 2):
         raise LOSSES.refused(name, why)
     own = OwnLoss(name, part)
     own.check(classes)

@@ -32,6 +32,7 @@ EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "mobility": ("shuttle:Shuttle", ()),
     "training": ("two_steps:TwoSteps", ()),
     "personal": ("fine_tuned:FineTuned", ()),
+    "loss": ("squared_error:squared_error", ()),
     "gradients": ("float64_gradients:Float64", ()),
     "aggregation": ("median_aggregation:Median", ()),
 }

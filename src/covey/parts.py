@@ -363,6 +363,17 @@ PERSONALS = Registry(
     protocol="covey.federated.personal.protocol",
     interface="Personal",
 )
+LOSSES = Registry(
+    "loss",
+    "training loss",
+    "training.loss",
+    {
+        "cross_entropy": "covey.federated.losses:cross_entropy",
+        "label_smoothing": "covey.federated.losses:label_smoothing",
+        "focal": "covey.federated.losses:focal",
+    },
+    protocol="covey.federated.losses",
+)
 GRADIENT_STRATEGIES = Registry(
     "gradients",
     "gradient strategy",
@@ -471,5 +482,5 @@ MODELS = Registry(
 #: Every registry, in the order of a round.
 REGISTRIES: Final = (
     DATASETS, PARTITIONS, TRANSFORMS, DATA_OVER_TIME, MODELS, RULES, STARTS, ANNOUNCEMENTS, POLICIES, UPLINKS, CHANNELS,
-    PATH_LOSSES, MOBILITIES, LOCAL_TRAININGS, PERSONALS, GRADIENT_STRATEGIES, AGGREGATIONS,
+    PATH_LOSSES, MOBILITIES, LOCAL_TRAININGS, PERSONALS, LOSSES, GRADIENT_STRATEGIES, AGGREGATIONS,
 )  # fmt: skip

@@ -31,6 +31,8 @@ import covey
         ],
         ["privacy.unit=device", "training.epochs=1", "training.batch=20", "training.optimizer=adam"],
         ["privacy.unit=device", "training.steps=3", "training.server=adam", "security.mode=masked"],
+        ["training.loss=focal", "privacy.identity=noisy_max"],
+        ["training.loss=examples.parts.squared_error:squared_error"],
         ["privacy.noise=off"],
         ["security.mode=masked"],
         ["security.mode=masked", "privacy.identity=noisy_max"],

@@ -147,6 +147,7 @@ _FIRST_FITTED: Final[Mapping[str, Mapping[str, Any]]] = {
         "weight_decay": 0.0,
         "proximal": 0.0,
         "schedule": "constant",
+        "loss": "cross_entropy",
         "aggregation": "mean",
         "server": "mean",
         "server_rate": 1.0,

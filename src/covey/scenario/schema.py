@@ -19,6 +19,7 @@ from covey.parts import (
     DATASETS,
     GRADIENT_STRATEGIES,
     LOCAL_TRAININGS,
+    LOSSES,
     MOBILITIES,
     MODELS,
     PARTITIONS,
@@ -498,6 +499,15 @@ class Training(Section):
             " step on."
         ),
     )
+    loss: Annotated[str, PartName(LOSSES)] = Field(
+        "cross_entropy",
+        description=(
+            "Loss of a sample, by which models are trained and compared: `cross_entropy`, `label_smoothing`"
+            " (cross-entropy with a tenth of the target spread over all classes), `focal` (cross-entropy times the"
+            " squared probability of all other classes), or your own as module:attribute. Announcements, personal"
+            " models, the central reference and the losses in the results use it too."
+        ),
+    )
     schedule: Literal["constant", "cosine", "step"] = Field(
         "constant",
         description=(
@@ -630,7 +640,11 @@ class Privacy(Section):
         0.02, description="Cost of one announcement with noise, in rho; for `noisy_max` that is epsilon^2 / 8."
     )
     loss_bound: Positive = Field(
-        3.0, description="Per-sample losses are cut to this bound in `noisy_max` scores and in `noisy_losses`."
+        3.0,
+        description=(
+            "Per-sample losses (of `training.loss`) are cut to lie between 0 and this bound in `noisy_max` scores and"
+            " in `noisy_losses`."
+        ),
     )
     contrast_bound: Positive = Field(
         1.0,

@@ -24,9 +24,11 @@ from covey.federated import (
     Engine,
     Fleet,
     LocalTraining,
+    Loss,
     Members,
     Personal,
     Transport,
+    build_loss,
     build_model,
     count_weights,
     initial_weights,
@@ -144,6 +146,7 @@ class Simulation:
             members = _members(self.data)
         check_members(scenario, members)
         module = build_model(scenario.model, members.shape, members.classes) if model is None else model
+        loss = build_loss(scenario.training.loss, members.classes)
         stations_m, users_m = place(scenario.network, seed)
         if isinstance(mobility, TraceMobility):
             users_m = mobility.first_m
@@ -175,7 +178,7 @@ class Simulation:
             data=self.data,
             channel=channel or build_channel(scenario, seed),
             mobility=mobility or build_mobility(scenario.mobility, scenario.network.area_m),
-            fleet=fleet or _engine(scenario, seed, module, self.data, workers, rule, training),
+            fleet=fleet or _engine(scenario, seed, module, self.data, workers, rule, training, loss),
             transport=LossyTransport(scenario.radio.loss_probability, seed, transport),
             journal=labelled(journal or Journal(), scenario.privacy.unit, scenario.privacy.adjacency),
             meter={},
@@ -342,6 +345,7 @@ def _engine(
     workers: int,
     rule: Rule,
     training: LocalTraining,
+    loss: Loss,
 ) -> Engine:
     """The fleet of users that compute here."""
     if data is None:
@@ -356,6 +360,7 @@ def _engine(
         training=training,
         announcer=rule.announcement if isinstance(rule, ScoreRule) else None,
         gradients=scenario.compute.gradients,
+        loss=loss,
     )
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
+from covey.federated.losses import Loss, loss_of
 from covey.scenario import Scenario
 
 Ints = npt.NDArray[np.int64]
@@ -36,6 +37,11 @@ class PersonalProblem:
     weights: Weights
     received: Weights
     next_batch: Callable[[], tuple[Tensor, Tensor]]
+
+    @property
+    def loss(self) -> Loss:
+        """`training.loss`: losses (n,) of single samples, of the module's outputs (n, classes) and classes y (n,)."""
+        return loss_of(self.module)
 
 
 class Personal(ABC):

@@ -452,11 +452,11 @@ TRANSFORMS = Registry(
     "transform of samples",
     "data.transform",
     {
-        "none": "covey.data.transforms:none",
+        "none": "covey.data.transforms.protocol:none",
         "hog": "covey.data.transforms.hog:hog",
         "hog_fine": "covey.data.transforms.hog:hog_fine",
     },
-    protocol="covey.data.transforms",
+    protocol="covey.data.transforms.protocol",
     error=DataError,
 )
 DATA_OVER_TIME = Registry(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from covey import simulate
-from covey.data.transforms import CHUNK, transform_users, transformed, transformed_shape
+from covey.data.transforms.protocol import CHUNK, transform_users, transformed, transformed_shape
 from covey.data.transforms.hog import CELLS, DIRECTIONS, FINE, hog, hog_fine
 from covey.errors import CoveyError, DataError
 from covey.scenario import load_scenario

@@ -15,7 +15,7 @@ from covey.association import ExactPolicy, Policy, get_policy, quick_up_to, vali
 from covey.dashboard.reasons import why_not_served
 from covey.data import load_dataset
 from covey.data.dealing import draw_groups, draw_sizes
-from covey.data.transforms import transformed_shape
+from covey.data.transforms.protocol import transformed_shape
 from covey.environment.known_tasks import check_tasks_are_known
 from covey.errors import PolicyError, ScenarioError
 from covey.federated import build_model, count_weights

@@ -13,7 +13,7 @@ import numpy as np
 from covey.allocation import leakage
 from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.data import load_dataset
-from covey.data.transforms import transformed_shape
+from covey.data.transforms.protocol import transformed_shape
 from covey.environment.known_tasks import check_tasks_are_known
 from covey.environment.reward import Outcome
 from covey.federated import build_model, count_weights

@@ -15,7 +15,7 @@ from covey.arrays import read_only
 from covey.association import Policy, get_policy, made_policy
 from covey.data import UserData, load_dataset, partition
 from covey.data.over_time import DataOverTime
-from covey.data.transforms import transform_users
+from covey.data.transforms.protocol import transform_users
 from covey.errors import ScenarioError
 from covey.extras import require_extra
 from covey.faults import Named

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from covey.data.transforms import image_shape
+from covey.data.transforms.protocol import image_shape
 from covey.data.types import Features
 from covey.errors import DataError
 from covey.scenario.schema import Data

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from covey import simulate
-from covey.data.transforms.protocol import CHUNK, transform_users, transformed, transformed_shape
 from covey.data.transforms.hog import CELLS, DIRECTIONS, FINE, hog, hog_fine
+from covey.data.transforms.protocol import CHUNK, transform_users, transformed, transformed_shape
 from covey.errors import CoveyError, DataError
 from covey.scenario import load_scenario
 from covey.scenario.schema import Data

@@ -64,7 +64,11 @@ def _steps(rounds: Iterable[int], rates: Iterable[float], *others: str) -> tuple
 
 _FEATURES = (*_steps((10, 20), (5.0, 10.0)), *_steps((40,), (2.5, 5.0)))
 _WHOLE = _steps((2, 5, 15), (5.0,), "training.steps=5", "training.clip=3")
-_FREE = (*_steps((30, 60), (5.0, 10.0)), *_steps((30, 60), (10.0,), "data.transform=hog_fine"))
+_FREE = tuple(
+    setting + fine
+    for setting in (*_steps((60,), (5.0, 10.0)), *_steps((60,), (5.0,), "training.steps=5"))
+    for fine in ("", " data.transform=hog_fine")
+)
 DATA = {
     "digits": Data(
         "digits, 12 users of 60 to 90 samples", "quick", ("network.blocks=6",), 2, 10, 1.2,

@@ -47,7 +47,7 @@ LAYOUTS = range(100, 140)
 #: Policies that are also run on CIFAR-10, at more than a minute per run.
 CIFAR10 = ["dpvd_guarded", "dpvd_alone", "greedy", "coverage", "random", "local_search"]
 REFERENCES = ("random", "nearest", "coverage", "greedy", "local_search", "exact")
-PRESETS = {"digits": "quick", "cifar10": "paper"}
+PRESETS = {"digits": "paper_digits", "cifar10": "paper"}
 
 #: Every set of trainings is (scenario, algorithm, further settings of the learner).
 SETS: dict[str, tuple[str, str, Settings]] = {
@@ -59,8 +59,8 @@ SETS: dict[str, tuple[str, str, Settings]] = {
     "dpvd_subset_fixed": ("paper", "dpvd", (("head", "subset"), ("penalty", "fixed"))),
     "dpvd_team": ("paper", "dpvd", (("credit", "team"),)),
     "literal": ("paper", "dpvd", ()),
-    "quick_dpvd": ("quick", "dpvd", ()),
-    "quick_iql": ("quick", "iql", ()),
+    "quick_dpvd": ("paper_digits", "dpvd", ()),
+    "quick_iql": ("paper_digits", "iql", ()),
 }
 #: Settings tried for every algorithm before anything above was trained; the best on validation layouts was kept.
 TRIALS: dict[str, Settings] = {"slow": (("learning_rate", 1e-3),), "usual": (), "fast": (("learning_rate", 6e-3),)}

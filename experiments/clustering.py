@@ -64,38 +64,44 @@ def _unknown_groups(groups: int, *changes: str) -> Setting:
         f"network.users={max(3 * groups, 8)}", f"data.mixes=[{', '.join(_MIXES[:groups])}]", "data.samples_min=35",
         "data.samples_max=50", "data.test_samples=20", "radio.downlink_rate_bps=7e7", *changes,
     )  # fmt: skip
-    return Setting("quick", own, judged=20, variants=("new",))
+    return Setting("paper_digits", own, judged=20, variants=("new",))
 
 
+#: The noise of the preset `paper` on generated data.
+_LOUD = ("privacy.v_max=12", "reward.leakage_weight=2e7")
 DATA: dict[str, Setting] = {
-    "digits": Setting("quick"),
-    "digits_noise_4": Setting("quick", ("privacy.v_max=48",), variants=MAIN),
-    "digits_noise_16": Setting("quick", ("privacy.v_max=192",), variants=MAIN),
-    "digits_rotation": Setting("quick", ("data.partition=rotation", "data.mixes=default")),
+    "digits": Setting("paper_digits"),
+    "digits_noise_4": Setting("paper_digits", ("privacy.v_max=48",), variants=MAIN),
+    "digits_noise_16": Setting("paper_digits", ("privacy.v_max=192",), variants=MAIN),
+    "digits_rotation": Setting("paper_digits", ("data.partition=rotation", "data.mixes=default")),
     "digits_label_swap": Setting(
-        "quick", ("data.partition=label_swap", "data.mixes=default"), variants=(*MAIN, "release")
+        "paper_digits", ("data.partition=label_swap", "data.mixes=default"), variants=(*MAIN, "release")
     ),
     "digits_dirichlet": Setting(
-        "quick",
+        "paper_digits",
         ("data.partition=dirichlet", "data.mixes=default", "data.samples_min=30", "data.samples_max=40"),
         variants=(*MAIN, "release"),
     ),
     "digits_7_3_1_1": Setting(
-        "quick", ("data.group_sizes=[7, 3, 1, 1]", "data.samples_min=30", "data.samples_max=40"), variants=MAIN
+        "paper_digits", ("data.group_sizes=[7, 3, 1, 1]", "data.samples_min=30", "data.samples_max=40"), variants=MAIN
     ),
     "digits_swap_in_round_8": Setting(
-        "quick", ("data.over_time=examples.parts.label_swap:LabelSwap",), judged=20, variants=MAIN
+        "paper_digits", ("data.over_time=examples.parts.label_swap:LabelSwap",), judged=20, variants=MAIN
     ),
-    "campus": Setting("campus", ("training.rounds=15",), judged=10, variants=MAIN),
+    "campus": Setting("campus", (*_LOUD, "training.rounds=15"), judged=10, variants=MAIN),
     "synthetic_100": Setting(
         "campus",
         # 40 broadcasts of 6.72 kbit fit in 10 ms.
-        ("network.users=100", "network.tasks=8", "network.tasks_per_station=4", "radio.downlink_rate_bps=2.7e7",
+        (*_LOUD, "network.users=100", "network.tasks=8", "network.tasks_per_station=4", "radio.downlink_rate_bps=2.7e7",
          "training.rounds=15"),
         judged=20, variants=MAIN,
     ),
     "cifar10": Setting("paper", judged=20, variants=MAIN, cheap=False),
-    "femnist": Setting("femnist", judged=10, variants=MAIN, cheap=False),
+    "femnist": Setting("paper_femnist", judged=10, variants=MAIN, cheap=False),
+    "quick_preset": Setting("quick", variants=MAIN),
+    "campus_preset": Setting("campus", judged=10, variants=MAIN),
+    "femnist_preset": Setting("femnist", judged=10, variants=MAIN, cheap=False),
+    "cifar10_preset": Setting("cifar10", judged=10, variants=MAIN, cheap=False),
     **{
         f"groups_{groups}_of_8": _unknown_groups(groups, "network.tasks=8", "network.tasks_per_station=8")
         for groups in range(2, 7)

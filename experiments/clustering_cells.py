@@ -18,7 +18,7 @@ DEVELOPMENT = 1000
 JUDGED = 9000
 Floats = NDArray[np.float64]
 TITLES = {
-    "digits": "digits, label mixes (`quick`)",
+    "digits": "digits, label mixes (`paper_digits`)",
     "digits_noise_4": "digits, 4 times the noise variance",
     "digits_noise_16": "digits, 16 times the noise variance",
     "digits_rotation": "digits, rotated",
@@ -26,10 +26,14 @@ TITLES = {
     "digits_dirichlet": "digits, Dirichlet",
     "digits_7_3_1_1": "digits, groups of 7, 3, 1, 1",
     "digits_swap_in_round_8": "digits, labels change in round 8",
-    "campus": "200 users (`campus`)",
+    "campus": "200 users (`campus` with less noise)",
     "synthetic_100": "synthetic, 100 users, 8 groups",
     "cifar10": "CIFAR-10 (`paper`)",
-    "femnist": "FEMNIST (`femnist`)",
+    "femnist": "FEMNIST (`paper_femnist`)",
+    "quick_preset": "digits at epsilon 4 (`quick`)",
+    "campus_preset": "200 users at epsilon 2 (`campus`)",
+    "femnist_preset": "FEMNIST, 100 users at epsilon 8 (`femnist`)",
+    "cifar10_preset": "CIFAR-10, 100 users at epsilon 8 (`cifar10`)",
 }
 
 
@@ -42,6 +46,7 @@ class Bar(NamedTuple):
 
 BARS = {
     **dict.fromkeys(("digits", "digits_noise_4", "campus", "synthetic_100", "cifar10", "femnist"), Bar(0.99, 0.95)),
+    **dict.fromkeys(("quick_preset", "campus_preset", "femnist_preset", "cifar10_preset"), Bar(0.99, 0.95)),
     "digits_noise_16": Bar(0.97, None),
     **dict.fromkeys(("digits_rotation", "digits_label_swap", "digits_dirichlet"), Bar(0.97, 0.90)),
 }

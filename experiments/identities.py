@@ -68,7 +68,7 @@ PLACES: dict[str, tuple[list[str], int, tuple[int, ...]]] = {
     "mix4": ([], 4, (25, 75, 150)),
 }  # fmt: skip
 
-PRESETS = {"digits": "quick", "cifar10": "paper"}
+PRESETS = {"digits": "paper_digits", "cifar10": "paper"}
 MODES: dict[str, list[str]] = {
     "raw": [],
     "raw_all": ["clustering.batch=0"],
@@ -130,7 +130,7 @@ class IdentityRun(Cell):
 
 def announced(place: str, seed: int) -> Announced:
     """The cell of this place."""
-    return Announced("quick", (*PLACES[place][0], "clustering.rule=oracle", *PAPER_START), seed, place)
+    return Announced("paper_digits", (*PLACES[place][0], "clustering.rule=oracle", *PAPER_START), seed, place)
 
 
 def identity_run(data: str, policy: str, mode: str, seed: int) -> IdentityRun:
@@ -148,7 +148,7 @@ def announce(scenario: Scenario, place: str, seed: int) -> Values:
                 simulation.play()
             state = simulation.state
             for size in sizes:
-                dealt = load_scenario("quick", [
+                dealt = load_scenario("paper_digits", [
                     *overrides, f"network.users={tasks}", f"data.samples_min={size}", f"data.samples_max={size}",
                     "privacy.n_min=0.0",  # of uploads, which these users do not make
                 ])  # fmt: skip

@@ -187,7 +187,7 @@ def render_page(results: Path) -> str:
 
 
 def _idea() -> list[str]:
-    scenario = load_scenario("quick")
+    scenario = load_scenario("paper_digits")
     rho, bound, weight = 0.02, scenario.privacy.loss_bound, scenario.clustering.similarity_weight
     width = score_width(weight, bound, replaced=True)
     scale = float(identity_noise_scale(np.array([75]), width, rho)[0])
@@ -475,7 +475,10 @@ def _noise_section(runs: Runs) -> list[str]:
 
 
 def _caveats(announced: Announcements, digits: Runs, cifar10: Runs) -> list[str]:
-    weight, bound = (load_scenario("quick").clustering.similarity_weight, load_scenario("quick").privacy.loss_bound)
+    weight, bound = (
+        load_scenario("paper_digits").clustering.similarity_weight,
+        load_scenario("paper_digits").privacy.loss_bound,
+    )
     replaced, added = (score_width(weight, bound, replaced=flag) for flag in (True, False))
     served = ", ".join(
         f"{digits.data} `{policy}` {np.mean([np.mean(c['served']) for c in digits.cells[policy, 'raw'].values()]):.1f}"

@@ -71,7 +71,7 @@ class VectorRun(Cell):
 
 def cell(data: str, mode: str, seed: int) -> VectorRun:
     """The cell of these names; all runs have the paper's start, the default when they were computed."""
-    return VectorRun("quick", (*PAPER_START, *DATA[data], *MODES[mode]), seed, data, mode)
+    return VectorRun("paper_digits", (*PAPER_START, *DATA[data], *MODES[mode]), seed, data, mode)
 
 
 def table(found: dict[tuple[str, str], list[Values]]) -> str:

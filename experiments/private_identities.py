@@ -81,7 +81,7 @@ class PrivateRun(Cell):
 
 def cell(data: str, mode: str, seed: int) -> PrivateRun:
     """The cell with these names; all runs have the paper's start, the default when they were computed."""
-    return PrivateRun("quick", (*PAPER_START, *DATA[data], *MODES[mode]), seed, data, mode)
+    return PrivateRun("paper_digits", (*PAPER_START, *DATA[data], *MODES[mode]), seed, data, mode)
 
 
 def main() -> None:

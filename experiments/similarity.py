@@ -76,7 +76,8 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     options = parser.parse_args()
     cells = {
-        name: [Look("quick", overrides, seed) for seed in range(options.seeds)] for name, overrides in SCENARIOS.items()
+        name: [Look("paper_digits", overrides, seed) for seed in range(options.seeds)]
+        for name, overrides in SCENARIOS.items()
     }
     compute([cell for group in cells.values() for cell in group], options.out, options)
     store = cells_in(options.out, any_version=options.any_version)

@@ -95,7 +95,7 @@ def test_the_page_says_which_bars_hold_and_what_is_missing(study: ModuleType, tm
     assert "shown with development seeds: 200 users (`campus`)." in words
     assert "CIFAR-10 (`paper`); FEMNIST (`femnist`)." in words
     assert "| 8 models from the start | 4 | `greedy` | 80 | 0 % (0 to 5) |" in text
-    assert "| digits, label mixes (`quick`) | 3 | 80 of 80 | 0.750 | 100 % |" in text
+    assert "| digits, label mixes (`paper_digits`) | 3 | 80 of 80 | 0.750 | 100 % |" in text
 
 
 def test_a_page_without_cells_says_so(study: ModuleType, tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_pictures_name_policies_and_show_every_seed() -> None:
 def test_rows_carry_the_factor_of_the_plan(tmp_path: Path) -> None:
     work = Work(SCALES["quick"], 1, cells_in(tmp_path))
     for factor, ms in ((5.0, 7.0), (50.0, 9.0)):
-        cell = Allocated("quick", leakage_of("quick", factor), 0, policy="random")
+        cell = Allocated("paper_digits", leakage_of("paper_digits", factor), 0, policy="random")
         assert cell.key in {planned.key for planned in figure_6(work)}
         work.store.keep(cell, {"columns": {name: [ms, ms] for name in COLUMNS}})
     found = rows(work)

@@ -136,8 +136,8 @@ def test_rows_take_what_is_finished_with_and_without_noise(tmp_path: Path) -> No
     names = ("clustering_accuracy", "served", *ENERGY, *TIME)
     cells = [
         RealRun("paper", RULES[THEIRS], 1),
-        RealRun("quick", (*RULES[THEIRS], *noise_of("quick", 0.0)), 0),
-        RealRun("quick", (*RULES[OURS], *noise_of("quick", 1.0)), 0),
+        RealRun("paper_digits", (*RULES[THEIRS], *noise_of("paper_digits", 0.0)), 0),
+        RealRun("paper_digits", (*RULES[OURS], *noise_of("paper_digits", 1.0)), 0),
     ]
     for number, cell in enumerate(cells):
         columns = {name: [0.5, 0.1 * number] for name in names}

@@ -11,7 +11,7 @@ from covey.identification.products import debiased_products
 from covey.scenario import load_scenario
 from covey.simulation import Simulation, simulate
 
-QUICK = load_scenario("quick", ["clustering.rule=bipartition"])
+QUICK = load_scenario("paper_digits", ["clustering.rule=bipartition"])
 
 
 @pytest.mark.parametrize("users", [2, 3, 5, 7])

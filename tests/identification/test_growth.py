@@ -22,7 +22,7 @@ METHODS = [(rule, identity) for rule in RULES.builtin for identity in RULES.get(
 
 
 def scenario_of(rule: str, identity: str = "raw", *more: str) -> Scenario:
-    return load_scenario("quick", [*GROW, f"clustering.rule={rule}", f"privacy.identity={identity}", *more])
+    return load_scenario("paper_digits", [*GROW, f"clustering.rule={rule}", f"privacy.identity={identity}", *more])
 
 
 def can_grow(rule: type[Rule]) -> bool:
@@ -68,7 +68,7 @@ def test_growth_that_cannot_happen_is_refused_where_the_rule_is_made(rule: str) 
     started = scenario_of(rule, part.announcements[0], "clustering.rescue=false", "clustering.start=release")
     if can_grow(part):
         assert isinstance(build_rule(started), part)
-    full = load_scenario("quick", [f"clustering.rule={rule}", "clustering.first_tasks=4", "clustering.rescue=false"])
+    full = load_scenario("paper_digits", [f"clustering.rule={rule}", "clustering.first_tasks=4", "clustering.rescue=false"])
     assert isinstance(build_rule(full), part)
 
 

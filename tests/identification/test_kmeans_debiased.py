@@ -10,7 +10,7 @@ from covey.identification.products import Products, debiased_products, shrink_le
 from covey.scenario import load_scenario
 from covey.simulation import simulate
 
-QUICK = load_scenario("quick", ["clustering.rule=kmeans_debiased"])
+QUICK = load_scenario("paper_digits", ["clustering.rule=kmeans_debiased"])
 GROUPS = np.arange(24) % 4
 
 

@@ -39,7 +39,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         self.scenario = load_scenario(
-            "quick", [f"security.mode={self.mode}", f"clustering.first_tasks={self.first_tasks}"]
+            "paper_digits", [f"security.mode={self.mode}", f"clustering.first_tasks={self.first_tasks}"]
         )
         self.training: LocalTraining = LOCAL_TRAININGS.build("step", self.scenario)
         self.samples = 50 + np.arange(len(self.groups)) % 3
@@ -277,7 +277,7 @@ def test_uploads_that_were_turned_away_are_no_evidence() -> None:
 
 def play(*overrides: str, seed: int, rounds: int = 8) -> History:
     return simulate(
-        load_scenario("quick", ["clustering.rescue=true", *overrides, f"training.rounds={rounds}"]), seed=seed
+        load_scenario("paper_digits", ["clustering.rescue=true", *overrides, f"training.rounds={rounds}"]), seed=seed
     )
 
 
@@ -312,7 +312,7 @@ def test_groups_that_collide_come_apart_and_rho_is_for_uploads_alone(seed: int) 
 )
 def test_offers_do_not_use_the_truth(overrides: list[str], seed: int) -> None:
     """With the labels of all groups shuffled, everything but the measures is the same."""
-    scenario = load_scenario("quick", ["clustering.rescue=true", *overrides])
+    scenario = load_scenario("paper_digits", ["clustering.rescue=true", *overrides])
     runs = []
     for shuffled in (False, True):
         with Simulation(scenario, seed=seed) as run:

@@ -16,7 +16,7 @@ NEW = ("clustering.start=release", "clustering.rescue=true")
 
 
 def play(*overrides: str, seed: int, rounds: int = 6) -> History:
-    return simulate(load_scenario("quick", [*NEW, *overrides, f"training.rounds={rounds}"]), seed=seed)
+    return simulate(load_scenario("paper_digits", [*NEW, *overrides, f"training.rounds={rounds}"]), seed=seed)
 
 
 def equal(models: np.ndarray) -> bool:
@@ -26,7 +26,7 @@ def equal(models: np.ndarray) -> bool:
 @pytest.mark.parametrize("overrides", [[], ["network.tasks=8"]], ids=["4 tasks", "8 tasks"])
 def test_all_models_are_equal_until_the_start_is_over(overrides: list[str]) -> None:
     for seed in SEEDS:
-        with Simulation(load_scenario("quick", [*NEW, *overrides]), seed=seed) as run:
+        with Simulation(load_scenario("paper_digits", [*NEW, *overrides]), seed=seed) as run:
             started = 0
             while run.world.start.under_way(run.state.round, run.state.memory):
                 assert equal(run.state.models)
@@ -65,7 +65,7 @@ def test_a_found_group_has_a_model_made_from_its_own_uploads() -> None:
             sent.update({upload.user: upload.weights for upload in uploads})
         return uploads
 
-    with Simulation(load_scenario("quick", NEW), seed=1000, transport=listen) as run:
+    with Simulation(load_scenario("paper_digits", NEW), seed=1000, transport=listen) as run:
         record = run.play()
         state, samples = run.state, run.world.samples
         assert "start.over" in state.memory
@@ -91,7 +91,7 @@ def test_users_that_were_not_heard_have_the_common_model(tasks: int) -> None:
     silent = {1, 4, 6}
     for seed in SEEDS:
         with Simulation(
-            load_scenario("quick", [*NEW, f"network.tasks={tasks}"]),
+            load_scenario("paper_digits", [*NEW, f"network.tasks={tasks}"]),
             seed=seed,
             transport=lambda _, uploads: [upload for upload in uploads if upload.user not in silent],
         ) as run:
@@ -105,7 +105,7 @@ def test_users_that_were_not_heard_have_the_common_model(tasks: int) -> None:
 
 
 def test_the_air_after_the_start_counts_the_common_model() -> None:
-    with Simulation(load_scenario("quick", [*NEW, "network.tasks=8"]), seed=1000) as run:
+    with Simulation(load_scenario("paper_digits", [*NEW, "network.tasks=8"]), seed=1000) as run:
         while run.world.start.under_way(run.state.round, run.state.memory):
             parts = run.play().groups_estimate
         one = run.world.model_bits / run.world.scenario.radio.downlink_rate_bps
@@ -114,10 +114,10 @@ def test_the_air_after_the_start_counts_the_common_model() -> None:
 
 
 def test_the_air_of_the_start_is_that_of_one_model() -> None:
-    with Simulation(load_scenario("quick", NEW), seed=1000) as run:
+    with Simulation(load_scenario("paper_digits", NEW), seed=1000) as run:
         one = broadcast_times(run.state.active, run.world.model_bits, run.world.scenario.radio.downlink_rate_bps)
         assert run.play().downlink_s == pytest.approx(float(one.sum()))
-    with Simulation(load_scenario("quick", ["clustering.start=random"]), seed=1000) as run:
+    with Simulation(load_scenario("paper_digits", ["clustering.start=random"]), seed=1000) as run:
         assert run.play().downlink_s == pytest.approx(12 * float(one.sum()))
 
 
@@ -151,7 +151,7 @@ def test_nobody_takes_a_model_that_was_not_sent(start: str) -> None:
     grow = ["network.tasks=2", "clustering.max_tasks=8", f"clustering.start={start}"]
     offers = 0
     for seed in SEEDS:
-        with Simulation(load_scenario("quick", [*NEW, *grow]), seed=seed) as run:
+        with Simulation(load_scenario("paper_digits", [*NEW, *grow]), seed=seed) as run:
             known = set(range(2)) if start == "random" else set()
             if start == "random":
                 assert set(np.flatnonzero(run.state.active.any(axis=0))) == known
@@ -180,7 +180,7 @@ def test_heavy_noise_ends_the_start_after_three_rounds_with_a_guess() -> None:
 
 
 def test_nothing_that_arrives_makes_no_groups() -> None:
-    scenario = load_scenario("quick", [*NEW, "training.rounds=5"])
+    scenario = load_scenario("paper_digits", [*NEW, "training.rounds=5"])
     history = simulate(scenario, seed=1000, transport=lambda _, uploads: [])
     assert all(record.starting for record in history.records)
     assert equal(history.models)
@@ -188,7 +188,7 @@ def test_nothing_that_arrives_makes_no_groups() -> None:
 
 @pytest.mark.parametrize("mode", ["blind", "masked"])
 def test_a_start_from_uploads_is_refused_where_they_are_not_seen(mode: str) -> None:
-    scenario = load_scenario("quick", ["clustering.start=release", f"security.mode={mode}"])
+    scenario = load_scenario("paper_digits", ["clustering.start=release", f"security.mode={mode}"])
     with pytest.raises(ScenarioError, match=rf"clustering\.start.*release.*security\.mode is '{mode}'") as caught:
         Simulation(scenario)
     assert "\n" not in str(caught.value)
@@ -197,20 +197,20 @@ def test_a_start_from_uploads_is_refused_where_they_are_not_seen(mode: str) -> N
 @pytest.mark.parametrize("rule", ["kmeans", "oracle"])
 def test_rules_with_a_start_of_their_own_keep_it(rule: str) -> None:
     for start in ("random", "release"):
-        scenario = load_scenario("quick", [f"clustering.rule={rule}", f"clustering.start={start}"])
+        scenario = load_scenario("paper_digits", [f"clustering.rule={rule}", f"clustering.start={start}"])
         with Simulation(scenario, seed=0) as run:
             assert type(run.world.start) is OwnStart
             assert run.play().starting == 0
 
 
 def test_the_random_start_is_the_papers() -> None:
-    start = Start(load_scenario("quick"))
+    start = Start(load_scenario("paper_digits"))
     first = np.arange(6, dtype=np.float32).reshape(3, 2)
     capable = np.array([[True, False, True], [True, True, False]])
     assert start.models(first) is first
     np.testing.assert_array_equal(start.broadcasts(capable), capable)
     assert not start.under_way(0, {})
-    release = ReleaseStart(load_scenario("quick"))
+    release = ReleaseStart(load_scenario("paper_digits"))
     np.testing.assert_array_equal(release.models(first), [[0, 1]] * 3)
     np.testing.assert_array_equal(release.broadcasts(capable[:, 1:]), [[False, False], [True, False]])
 
@@ -222,7 +222,7 @@ def test_steps_are_added_up_while_they_are_small(monkeypatch: pytest.MonkeyPatch
     noise = ("privacy.v_max=500", "privacy.n_min=500")
     kept = play(*noise, seed=1000, rounds=LONGEST)
     monkeypatch.setattr("covey.identification.start.LARGEST", 12 * 650 - 1)
-    with Simulation(load_scenario("quick", [*NEW, *noise]), seed=1000) as run:
+    with Simulation(load_scenario("paper_digits", [*NEW, *noise]), seed=1000) as run:
         for _ in range(LONGEST):
             assert "start.steps" not in run.state.memory
             run.play()
@@ -240,7 +240,7 @@ def test_a_group_heard_in_one_round_of_three_is_moved_by_its_mean_step_thrice() 
             heard[upload.user].append(upload.weights)
         return came
 
-    with Simulation(load_scenario("quick", [*NEW, *noise]), seed=1000, transport=last_alone) as run:
+    with Simulation(load_scenario("paper_digits", [*NEW, *noise]), seed=1000, transport=last_alone) as run:
         first = run.state.models[0].astype(np.float64)
         for _ in range(LONGEST):
             run.play()

@@ -18,7 +18,7 @@ GOOD = np.arange(12) % 4
 
 @pytest.fixture(scope="module")
 def history() -> History:
-    return simulate(load_scenario("quick", ["training.rounds=1"]), seed=0)
+    return simulate(load_scenario("paper_digits", ["training.rounds=1"]), seed=0)
 
 
 def told(history: History, tasks: list[np.ndarray], **changes: list[int]) -> list[str]:
@@ -135,7 +135,7 @@ def test_every_reason_of_an_offer_has_a_sentence(history: History) -> None:
 
 def test_a_real_run_is_told_in_order_and_in_its_summary() -> None:
     new = ["clustering.start=release", "clustering.rescue=true"]
-    history = simulate(load_scenario("quick", [*new, "training.rounds=5"]), seed=1004)
+    history = simulate(load_scenario("paper_digits", [*new, "training.rounds=5"]), seed=1004)
     sentences = group_remarks(history)
     assert sentences[0].startswith("Uploads of the first round told 2 groups;")
     assert [sentence[:13] for sentence in sentences[1:]] == ["After round 2", "After round 4"]

@@ -117,7 +117,7 @@ class Work:
     def real_training(self, method: str, seed: int, learning: str) -> Training:
         """A short training on digits, on real rounds or on the surrogate, all else equal."""
         settings = _merged(self.scale.real, METHODS[method], (("learning_rate", 6e-3),))
-        return Training("quick", seed=seed, settings=settings, learning=learning)  # type: ignore[arg-type]
+        return Training("paper_digits", seed=seed, settings=settings, learning=learning)  # type: ignore[arg-type]
 
 
 def users_of(scenario: str, users: int) -> tuple[str, ...]:
@@ -141,7 +141,7 @@ def noise_of(scenario: str, factor: float) -> tuple[str, ...]:
 
 def run_under_noise(rule: str, factor: float, seed: int) -> RealRun:
     """The run of a rule on digits with `factor` times the noise variance of the scenario."""
-    return RealRun("quick", (*RULES[rule], *noise_of("quick", factor)), seed)
+    return RealRun("paper_digits", (*RULES[rule], *noise_of("paper_digits", factor)), seed)
 
 
 def site_of_size(users: int, stations: int, blocks: int, side: int) -> tuple[str, ...]:
@@ -178,7 +178,8 @@ def figure_3(work: Work) -> list[Cell]:
                 trained = work.real_training(method, seed, learning)
                 cells += [trained]
                 cells += [
-                    RealRun("quick", seed=FIRST_LAYOUT + layout, policy=trained) for layout in range(scale.real_seeds)
+                    RealRun("paper_digits", seed=FIRST_LAYOUT + layout, policy=trained)
+                    for layout in range(scale.real_seeds)
                 ]
     return cells
 
@@ -289,7 +290,7 @@ def figure_noise(work: Work) -> list[Cell]:
 
 def figure_bound(work: Work) -> list[Cell]:
     """Runs on digits compared with the bound."""
-    return [Bounded("quick", seed=seed) for seed in range(work.seeds)]
+    return [Bounded("paper_digits", seed=seed) for seed in range(work.seeds)]
 
 
 #: All figures by name, in display order.

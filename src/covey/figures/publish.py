@@ -28,7 +28,13 @@ from covey.scenario import PAPER_START
 
 CLAIMS, ABOUT = "claims.json", "about.json"
 #: Display name of the data set of each scenario.
-DATA_NAMES = {"quick": "digits", "paper": "CIFAR-10", "femnist": "FEMNIST", "paper_femnist": "FEMNIST"}
+DATA_NAMES = {
+    "quick": "digits",
+    "paper_digits": "digits",
+    "paper": "CIFAR-10",
+    "femnist": "FEMNIST",
+    "paper_femnist": "FEMNIST",
+}
 #: Figures that use digits at every scale, because they need many runs.
 ON_DIGITS = ("privacy", "noise", "bound")
 
@@ -60,7 +66,7 @@ def shown(name: str) -> Shown:
 
 def setting_of(name: str, scale: Scale) -> str:
     """Data and scenario of a figure, for its signature."""
-    scenario = "quick" if name in ON_DIGITS else scale.second if name == "10" else scale.scenario
+    scenario = "paper_digits" if name in ON_DIGITS else scale.second if name == "10" else scale.scenario
     return f"{DATA_NAMES[scenario]} (scenario {scenario})"
 
 
@@ -154,7 +160,7 @@ def _write_about(names: Sequence[str], work: Work, seconds: float, command: str)
         "tuning": _tuning(work),
         "surrogates": {
             scenario: asdict(calibration_for(scenario_of(scenario, PAPER_START)).error)
-            for scenario in dict.fromkeys((scale.scenario, scale.second, "quick"))
+            for scenario in dict.fromkeys((scale.scenario, scale.second, "paper_digits"))
         },
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "system": platform.system()},
     }

@@ -42,8 +42,8 @@ class Scale:
 SCALES = {
     "quick": Scale(
         name="quick",
-        scenario="quick",
-        second="quick",
+        scenario="paper_digits",
+        second="paper_digits",
         seeds=3,
         learner=(
             ("epochs", 40), ("networks", 16), ("updates", 20), ("batch", 64), ("validate_every", 10),

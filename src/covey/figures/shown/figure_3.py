@@ -73,7 +73,7 @@ def _real(work: Work) -> list[Row]:
             for seed in range(work.scale.real_seeds):
                 trained = work.real_training(method, seed, learning)
                 runs = [
-                    RealRun("quick", seed=FIRST_LAYOUT + layout, policy=trained)
+                    RealRun("paper_digits", seed=FIRST_LAYOUT + layout, policy=trained)
                     for layout in range(work.scale.real_seeds)
                 ]
                 if all(work.store.has(run) for run in runs):

@@ -14,7 +14,7 @@ from covey.federated.models import (
     load_flat,
     register_model,
 )
-from covey.federated.personal import Ditto, NoPersonal, Personal, PersonalProblem
+from covey.federated.personal import Ditto, MrMtl, NoPersonal, Personal, PersonalProblem, build_training
 from covey.federated.steps import LocalUpdate, bounded_scores, evaluate, noised_step, task_scores
 from covey.federated.threads import one_thread, tune_allocator
 from covey.federated.training import LocalProblem, LocalTraining, Sgd, Step
@@ -35,6 +35,7 @@ __all__ = [
     "LocalUpdate",
     "Mean",
     "Members",
+    "MrMtl",
     "NoPersonal",
     "NoiseFunction",
     "Personal",
@@ -50,6 +51,7 @@ __all__ = [
     "aggregate_models",
     "bounded_scores",
     "build_model",
+    "build_training",
     "check_module",
     "clipped_gradient_sum",
     "count_weights",

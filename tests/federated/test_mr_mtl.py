@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from covey.environment.calibration import learning_hash
 from covey.errors import ScenarioError
+from covey.evaluation.bound_runs import play_and_measure
 from covey.federated import Engine, Sgd, TrainResult, admit, build_model, build_training, flatten, load_flat
 from covey.federated.personal.mr_mtl import FromOwnModel
 from covey.federated.training.optimisers import Optimiser, Settings, remaining
@@ -434,6 +435,12 @@ def test_offers_of_free_models_go_by_no_upload() -> None:
         plain = replace(at, training=Sgd(load_scenario("quick", ["training.local=sgd"])))
         evidence: Evidence = hear(plain, found, trained)
         assert len(evidence.heard_users) == len(users) > 0
+
+
+def test_bounds_on_steps_from_the_task_model_are_refused() -> None:
+    with Simulation(load_scenario("quick", ["training.personal=mr_mtl", "clustering.rescue=false"]), rounds=1) as run:
+        with pytest.raises(ScenarioError, match="whose steps start from users' own models"):
+            play_and_measure(run)
 
 
 def test_calibrations_depend_on_it() -> None:

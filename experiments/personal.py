@@ -66,17 +66,21 @@ def cell(data: str, mode: str, seed: int) -> PersonalRun:
 
 
 def table(found: dict[tuple[str, str], list[Values]]) -> str:
-    """A row for each data and mode: task accuracy, personal accuracy, and the gain over the task models without."""
-    head = ("users", "personal", "pull", "task's model", "own model", "own less task's of `none`", "largest epsilon")
+    """A row for each data and mode: both accuracies, what they gain over two other modes, and epsilon."""
+    head = (
+        "users", "personal", "pull", "task's model", "own model", "own less task's of `none`", "own less own of pull 0",
+        "largest epsilon",
+    )  # fmt: skip
     lines = [f"| {' | '.join(head)} |", "|" + " --- |" * len(head)]
     for (data, mode), runs in found.items():
         task = np.array([run["task"] for run in runs])
         own = np.array([run.get("personal", np.nan) for run in runs])
         part, _, pull = mode.partition(" ")
-        without = found.get((data, "none"))
-        gain = own - np.array([run["task"] for run in without]) if without else np.full(len(runs), np.nan)
+        gain = own - np.array([run["task"] for run in found[data, "none"]])
+        alone = np.array([run["personal"] for run in found[data, "mr_mtl 0"]])
+        pulled = own - alone if part == "mr_mtl" and pull != "0" else np.full(len(runs), np.nan)
         epsilon = np.mean([run["epsilon_max"] for run in runs])
-        cells = (data, f"`{part}`", pull, *(_spread(values) for values in (task, own, gain)), f"{epsilon:.1f}")
+        cells = (data, f"`{part}`", pull, *(_spread(values) for values in (task, own, gain, pulled)), f"{epsilon:.1f}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 

@@ -438,9 +438,12 @@ def test_offers_of_free_models_go_by_no_upload() -> None:
 
 
 def test_bounds_on_steps_from_the_task_model_are_refused() -> None:
-    with Simulation(load_scenario("quick", ["training.personal=mr_mtl", "clustering.rescue=false"]), rounds=1) as run:
-        with pytest.raises(ScenarioError, match="whose steps start from users' own models"):
-            play_and_measure(run)
+    fixed = load_scenario("quick", ["training.personal=mr_mtl", "clustering.rescue=false"])
+    with (
+        Simulation(fixed, rounds=1) as simulation,
+        pytest.raises(ScenarioError, match="whose steps start from users' own models"),
+    ):
+        play_and_measure(simulation)
 
 
 def test_calibrations_depend_on_it() -> None:

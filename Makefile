@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-browser lint types deploy-demo test-deploy test-ray bench bench-peers figures results study study-policies study-identities study-mnist interop docs docs-reference clean
+.PHONY: help setup run test test-browser lint types deploy-demo test-deploy test-ray bench bench-peers figures results study study-policies study-identities study-mnist study-private interop docs docs-reference clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -99,6 +99,11 @@ study-identities: setup  ## Repeat the study of private identities (CIFAR-10 nee
 study-mnist: setup  ## Repeat the published setting on rotated MNIST (covey data fetch mnist; about ten minutes)
 	@$(BIN)/python experiments/rotated_mnist.py runs --seeds 5
 	@$(BIN)/python experiments/rotated_mnist.py page
+
+study-private: setup  ## Repeat the study of accuracy and privacy (CIFAR-10 and FEMNIST needed; about an hour and a half)
+	@$(BIN)/python experiments/how_private.py --tune
+	@$(BIN)/python experiments/how_private.py --judged
+	@$(BIN)/python experiments/how_private.py
 
 .venv-interop/.ready: pyproject.toml constraints.txt
 	@echo "Setting up .venv-interop ..."

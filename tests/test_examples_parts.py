@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from examples.parts.label_swap import SWAP_ROUND
 from examples.parts.similarity_rule import Similarity
+from examples.parts.squared_error import squared_error
+from torch import nn
 from typer.testing import CliRunner
 
 import covey
 from covey.cli.main import app
 from covey.errors import CoveyError, ScenarioError
+from covey.federated import noised_step, use_loss
+from covey.federated.steps import loss_table
 from covey.parts import RULES
 from covey.scenario import dump_scenario
 
@@ -181,3 +186,17 @@ def test_the_perturbed_start_draws_nearly_equal_models() -> None:
         far_apart = np.linalg.norm(far.state.models[1:] - far.state.models[0], axis=1)
         np.testing.assert_allclose(near_apart, 0.1 * far_apart, rtol=1e-4)
         near.play()
+
+
+def test_a_step_on_squared_errors_is_that_of_linear_regression() -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(6, 5)), rng.integers(3, size=6)
+    weights = rng.normal(size=18).astype(np.float32)
+    module = nn.Linear(5, 3)
+    use_loss(module, squared_error)
+    samples = torch.from_numpy(x.astype(np.float32)), torch.from_numpy(y)
+    found = noised_step(module, weights, *samples, clip=1e6, noise=None, learning_rate=0.1)
+    errors = x @ weights[:15].reshape(3, 5).T + weights[15:] - np.eye(3)[y]
+    gradient = np.concatenate([(2 * errors.T @ x).ravel(), 2 * errors.sum(0)]) / 6
+    np.testing.assert_allclose(found.weights, weights - 0.1 * gradient, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(loss_table(module, weights[None], *samples)[:, 0], (errors**2).sum(1), rtol=1e-4)

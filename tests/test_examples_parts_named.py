@@ -20,6 +20,7 @@ from covey.scenario import dump_scenario
 EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "dataset": ("two_rings:load", ("data.mixes=default", "network.tasks=2")),
     "partition": ("class_split:deal", ()),
+    "transform": ("row_and_column_sums:sums", ()),
     "data_over_time": ("label_swap:LabelSwap", ()),
     "model": ("wide_model:build", ()),
     "identification": ("similarity_rule:Similarity", ()),
@@ -32,6 +33,7 @@ EXAMPLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "mobility": ("shuttle:Shuttle", ()),
     "training": ("two_steps:TwoSteps", ()),
     "personal": ("fine_tuned:FineTuned", ()),
+    "loss": ("squared_error:squared_error", ()),
     "gradients": ("float64_gradients:Float64", ()),
     "aggregation": ("median_aggregation:Median", ()),
 }

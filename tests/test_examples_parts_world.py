@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples.parts.row_and_column_sums import sums
 from examples.parts.walls import WALL_DB, WALL_X_M
 
 import covey
@@ -24,6 +25,15 @@ def test_rings_are_dealt_and_learned() -> None:
     )
     assert history.models.shape[1] == 2 * 32 + 32 + 32 * 2 + 2
     assert history.column("loss")[-1] < history.column("loss")[0]
+
+
+def test_sums_of_rows_and_columns_are_what_models_see() -> None:
+    history = play("data.transform=examples.parts.row_and_column_sums:sums", "privacy.noise=off", rounds=8)
+    assert history.models.shape[1] == (8 + 8 + 1) * 10
+    assert history.column("accuracy")[-1] > history.column("majority")[-1]
+    image = np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4)
+    expected = np.array([6, 22, 38, 12, 15, 18, 21]) / np.sqrt(3)
+    np.testing.assert_allclose(sums(image, covey.load_scenario("quick").data), [expected], rtol=1e-6)
 
 
 @pytest.mark.parametrize("tasks", [1, 3, 4])

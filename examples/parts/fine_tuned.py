@@ -8,7 +8,6 @@ It begins anew from the received model in every round, so that the device rememb
 from __future__ import annotations
 
 import torch
-from torch.nn import functional
 
 from covey.federated import Ditto, PersonalProblem, flatten, load_flat
 from covey.federated.personal.protocol import Weights
@@ -24,6 +23,6 @@ class FineTuned(Ditto):
         for _ in range(self.scenario.training.personal_steps):
             x, y = problem.next_batch()
             steps.zero_grad()
-            functional.cross_entropy(problem.module(x), y).backward()  # type: ignore[no-untyped-call]
+            problem.loss(problem.module(x), y).mean().backward()  # type: ignore[no-untyped-call]
             steps.step()
         return flatten(problem.module)

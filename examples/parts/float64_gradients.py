@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad_and_value, vmap
-from torch.nn import functional
 
+from covey.federated import loss_of
 from covey.federated.strategies import Flags, Floats, GradientStrategy, Trial
 
 
@@ -40,9 +40,10 @@ class Float64(GradientStrategy):
         module = self.module
         weights = {name: value.detach().double() for name, value in module.named_parameters()}
         buffers = {name: value.double() for name, value in module.named_buffers()}
+        loss_on = loss_of(module)
 
         def loss(values: dict[str, Tensor], sample: Tensor, label: Tensor) -> Tensor:
-            return functional.cross_entropy(functional_call(module, (values, buffers), (sample[None],)), label[None])
+            return loss_on(functional_call(module, (values, buffers), (sample[None],)), label[None])[0]
 
         found, losses = vmap(grad_and_value(loss), in_dims=(None, 0, 0))(weights, x.double(), y)
         return torch.cat([found[name].flatten(1) for name in weights], 1), losses

@@ -365,6 +365,17 @@ PERSONALS = Registry(
     protocol="covey.federated.personal.protocol",
     interface="Personal",
 )
+LOSSES = Registry(
+    "loss",
+    "training loss",
+    "training.loss",
+    {
+        "cross_entropy": "covey.federated.losses:cross_entropy",
+        "label_smoothing": "covey.federated.losses:label_smoothing",
+        "focal": "covey.federated.losses:focal",
+    },
+    protocol="covey.federated.losses",
+)
 GRADIENT_STRATEGIES = Registry(
     "gradients",
     "gradient strategy",
@@ -438,6 +449,18 @@ PARTITIONS = Registry(
     protocol="covey.data.partitions",
     error=DataError,
 )
+TRANSFORMS = Registry(
+    "transform",
+    "transform of samples",
+    "data.transform",
+    {
+        "none": "covey.data.transforms.protocol:none",
+        "hog": "covey.data.transforms.hog:hog",
+        "hog_fine": "covey.data.transforms.hog:hog_fine",
+    },
+    protocol="covey.data.transforms.protocol",
+    error=DataError,
+)
 DATA_OVER_TIME = Registry(
     "data_over_time",
     "change of data over time",
@@ -460,6 +483,6 @@ MODELS = Registry(
 
 #: Every registry, in the order of a round.
 REGISTRIES: Final = (
-    DATASETS, PARTITIONS, DATA_OVER_TIME, MODELS, RULES, STARTS, ANNOUNCEMENTS, POLICIES, UPLINKS, CHANNELS,
-    PATH_LOSSES, MOBILITIES, LOCAL_TRAININGS, PERSONALS, GRADIENT_STRATEGIES, AGGREGATIONS,
+    DATASETS, PARTITIONS, TRANSFORMS, DATA_OVER_TIME, MODELS, RULES, STARTS, ANNOUNCEMENTS, POLICIES, UPLINKS, CHANNELS,
+    PATH_LOSSES, MOBILITIES, LOCAL_TRAININGS, PERSONALS, LOSSES, GRADIENT_STRATEGIES, AGGREGATIONS,
 )  # fmt: skip

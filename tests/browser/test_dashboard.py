@@ -21,6 +21,8 @@ pytestmark = pytest.mark.browser
 LONG = 300_000
 #: Rounds that nobody waits for.
 ENDLESS = 100_000
+#: Keys of the lines beside accuracy.
+LINES = ("most frequent class", "central model")
 
 
 def test_the_list_shows_runs_and_follows_changes(address: str, open_page: Open, runs: Path) -> None:
@@ -45,7 +47,7 @@ def test_the_list_shows_runs_and_follows_changes(address: str, open_page: Open, 
 def test_a_comparison_draws_curves_and_names_differences(address: str, open_page: Open) -> None:
     page = show(open_page, address, "compare?id=one&id=two")
     page.wait_for_selector("[data-panel=epsilon_max] canvas")
-    assert page.locator("[data-panel=accuracy] .keys button").all_inner_texts() == ["1. one", "2. two"]
+    assert page.locator("[data-panel=accuracy] .keys button").all_inner_texts() == ["1. one", "2. two", *LINES]
     table = page.inner_text("table")
     assert "privacy.v_max\t12\t6" in table
     assert "policy\tgreedy\trandom" in table
@@ -163,7 +165,7 @@ def test_a_training_is_started_followed_stopped_and_compared(address: str, open_
     page.wait_for_selector("[data-panel=reward] canvas")
     names = ["1. learning", "2. again", "3. one"]
     assert page.locator("[data-panel=reward] .keys button").all_inner_texts() == names
-    assert page.locator("[data-panel=accuracy] .keys button").all_inner_texts() == ["3. one"]
+    assert page.locator("[data-panel=accuracy] .keys button").all_inner_texts() == ["3. one", *LINES]
     assert "kind\ttraining\ttraining\trun" in page.inner_text("table")
 
 

@@ -34,6 +34,8 @@ import covey
         ["training.personal=mr_mtl"],
         ["training.personal=mr_mtl", "privacy.unit=device", "training.epochs=1", "training.batch=20"],
         ["training.personal=mr_mtl", "training.steps=3", "training.batch=20", "security.mode=masked"],
+        ["training.loss=focal", "privacy.identity=noisy_max"],
+        ["training.loss=examples.parts.squared_error:squared_error"],
         ["privacy.noise=off"],
         ["security.mode=masked"],
         ["security.mode=masked", "privacy.identity=noisy_max"],

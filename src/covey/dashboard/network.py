@@ -15,6 +15,7 @@ from covey.association import ExactPolicy, Policy, get_policy, quick_up_to, vali
 from covey.dashboard.reasons import why_not_served
 from covey.data import load_dataset
 from covey.data.dealing import draw_groups, draw_sizes
+from covey.data.transforms.protocol import transformed_shape
 from covey.environment.known_tasks import check_tasks_are_known
 from covey.errors import PolicyError, ScenarioError
 from covey.federated import build_model, count_weights
@@ -224,4 +225,4 @@ def _weights(model: schema.Model, data_json: str) -> int:
     else:
         dataset = load_dataset(data)
         shape, classes = dataset.x.shape[1:], len(dataset.classes)
-    return count_weights(build_model(model, shape, classes))
+    return count_weights(build_model(model, transformed_shape(data, shape), classes))

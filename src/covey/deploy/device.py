@@ -21,6 +21,7 @@ from covey.deploy.device_state import DeviceState
 from covey.deploy.folders import DeviceFolder
 from covey.deploy.masked import MaskedDevice
 from covey.federated import (
+    build_loss,
     build_model,
     build_training,
     count_weights,
@@ -81,7 +82,14 @@ class Device:
         noise = build_noise(self.scenario.privacy.noise, folder.seed)
         with one_thread():
             self._work = UserCompute(
-                module, arrays, folder.seed, noise, self._training, self._announcement, self.scenario.compute.gradients
+                module,
+                arrays,
+                folder.seed,
+                noise,
+                self._training,
+                self._announcement,
+                self.scenario.compute.gradients,
+                build_loss(self.scenario.training.loss, folder.classes),
             )
         self._masked = MaskedDevice(self)
         self._does: dict[str, Callable[[Packet], Packet]] = {

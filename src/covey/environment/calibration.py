@@ -137,7 +137,7 @@ _FIRST_FITTED: Final[Mapping[str, Mapping[str, Any]]] = {
         "max_tasks": None,
         "first_tasks": None,
     },
-    "data": {"group_sizes": None, "rotations": None, "over_time": "constant"},
+    "data": {"group_sizes": None, "rotations": None, "over_time": "constant", "transform": "none"},
     "training": {
         "local": "step",
         "steps": 1,
@@ -148,6 +148,7 @@ _FIRST_FITTED: Final[Mapping[str, Mapping[str, Any]]] = {
         "weight_decay": 0.0,
         "proximal": 0.0,
         "schedule": "constant",
+        "loss": "cross_entropy",
         "aggregation": "mean",
         "server": "mean",
         "server_rate": 1.0,

@@ -13,6 +13,7 @@ import numpy as np
 from covey.allocation import leakage
 from covey.arrays import BoolArray, FloatArray, IntArray
 from covey.data import load_dataset
+from covey.data.transforms.protocol import transformed_shape
 from covey.environment.known_tasks import check_tasks_are_known
 from covey.environment.reward import Outcome
 from covey.federated import build_model, count_weights
@@ -38,7 +39,7 @@ class RealRounds:
         self.count = count
         self._workers = workers
         dataset = load_dataset(scenario.data, groups=scenario.groups, seed=0)
-        model = build_model(scenario.model, dataset.shape, len(dataset.classes))
+        model = build_model(scenario.model, transformed_shape(scenario.data, dataset.shape), len(dataset.classes))
         check_tasks_are_known(scenario)
         self.limits = NetworkLimits.of(scenario, count_weights(model))
         self._simulations: list[Simulation] = []

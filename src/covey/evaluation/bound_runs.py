@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from covey.data import UserData
 from covey.errors import ScenarioError
 from covey.federated import build_model, clipped_gradient_sum, evaluate, load_flat
+from covey.federated.losses import cross_entropy
 from covey.scenario import Scenario
 from covey.seeding import generator
 from covey.simulation import Simulation
@@ -81,6 +81,12 @@ def _check_steps_only(simulation: Simulation) -> None:
             f" '{world.scenario.training.personal}', whose steps start from users' own models; put it back with"
             " training.personal=default"
         )
+    loss = world.scenario.training.loss
+    if loss != "cross_entropy":
+        raise ScenarioError(
+            f"a bound is for cross-entropy, whose curvature and lower bound are known, but training.loss is '{loss}';"
+            " put it back with training.loss=default"
+        )
     rescue = world.scenario.clustering.rescue and world.rule.guided
     if rescue or world.start.under_way(0, {}):
         raise ScenarioError(
@@ -118,7 +124,7 @@ class _Users:
         parameters = list(self.module.parameters())
         x, y = (torch.cat(parts) for parts in zip(*map(self.samples, users), strict=True))
         every = -(-len(y) // _SAMPLES)
-        loss = functional.cross_entropy(self.module(x[::every]), y[::every])
+        loss = cross_entropy(self.module(x[::every]), y[::every]).mean()
         slopes = torch.cat([s.flatten() for s in torch.autograd.grad(loss, parameters, create_graph=True)])
 
         def product(vector: Floats) -> Floats:

@@ -22,11 +22,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.nn import functional
 
 from covey.data import UserData
 from covey.errors import ScenarioError
-from covey.federated import build_model, count_weights, initial_weights, load_flat, one_thread
+from covey.federated import Loss, build_loss, build_model, count_weights, initial_weights, load_flat, one_thread
+from covey.federated.losses import cross_entropy, use_loss
 from covey.federated.steps import sample_losses
 from covey.jobs import Store, Values, identity, key_of
 from covey.parts import MODELS
@@ -54,7 +54,8 @@ CHEAP = 10**8
 class CentralJob:
     """The central model of one group: x (n, *shape), y (n,) of all its users, and their test samples.
 
-    test_offsets: (m + 1,) first test row of each user. model: what identifies the network in a store.
+    test_offsets: (m + 1,) first test row of each user. model: what identifies the network in a store. loss: that of
+    the scenario.
     """
 
     group: int
@@ -66,6 +67,7 @@ class CentralJob:
     test_x: NDArray[np.float32]
     test_y: NDArray[np.int64]
     test_offsets: NDArray[np.int64]
+    loss: Loss = cross_entropy
 
     @property
     def kind(self) -> str:
@@ -86,6 +88,7 @@ class CentralJob:
         rule = [*RATES, MOMENTUM, BATCH, MOST_STEPS, PATIENCE, PATIENT_STEPS, GAIN, HELD_OUT, FEW_SAMPLES, FEW_EPOCHS]
         return {
             "data": arrays.hexdigest(), "model": self.model, "seed": self.seed, "group": self.group, "rule": rule,
+            **({} if self.loss is cross_entropy else {"loss": identity(self.loss)}),
         }  # fmt: skip
 
     @cached_property
@@ -129,10 +132,10 @@ class Central:
         accuracy = np.full(data.users, np.nan)
         groups = np.unique(data.groups).tolist()
         module = self._built(data)
-        model = self._identity(module)
+        model, loss = self._identity(module), build_loss(self.scenario.training.loss, len(data.classes))
         for done, group in enumerate(groups, start=1):
             members = np.flatnonzero(data.groups == group)
-            job = _job(data, group, members, copy.deepcopy(module), model, self.seed)
+            job = _job(data, group, members, copy.deepcopy(module), model, self.seed, loss)
             accuracy[members] = self._values(job)["accuracy"]
             self.on_group(done, len(groups))
         return accuracy
@@ -162,6 +165,7 @@ class Central:
 def train_centrally(job: CentralJob) -> Values:
     """Test accuracy of each user of the group, and how the model was trained: its step size, epochs and samples."""
     x, y = torch.from_numpy(np.array(job.x)), torch.from_numpy(np.array(job.y))
+    use_loss(job.module, job.loss)
     with one_thread():
         order = torch.from_numpy(generator(job.seed, "central", user=job.group).permutation(len(y)))
         rate, epochs = _chosen(job, x[order], y[order])
@@ -207,19 +211,25 @@ def _epochs(job: CentralJob, x: Tensor, y: Tensor, rate: float, epochs: int) -> 
         order = generator(job.seed, "central", user=job.group, round=epoch).permutation(len(y))
         for rows in torch.split(torch.from_numpy(order), BATCH):
             optimizer.zero_grad()
-            functional.cross_entropy(job.module(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]
+            job.loss(job.module(x[rows]), y[rows]).mean().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         yield epoch
 
 
 def _job(
-    data: UserData, group: int, members: NDArray[np.int64], module: nn.Module, model: Any, seed: int
+    data: UserData,
+    group: int,
+    members: NDArray[np.int64],
+    module: nn.Module,
+    model: Any,
+    seed: int,
+    loss: Loss = cross_entropy,
 ) -> CentralJob:
     sizes = np.diff(data.test_offsets)[members]
     train, test = _rows(data.offsets, members), _rows(data.test_offsets, members)
     return CentralJob(
         group, module, model, seed, data.x[train], data.y[train], data.test_x[test], data.test_y[test],
-        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+        np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), loss,
     )  # fmt: skip
 
 

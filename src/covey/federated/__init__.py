@@ -5,6 +5,7 @@ from covey.federated.clip import ClippedSum, clipped_gradient_sum
 from covey.federated.engine import Engine, TrainResult
 from covey.federated.fleet import Evaluation, Fleet, Members, Releases, Steps
 from covey.federated.intake import REASONS, Intake, Transport, Upload, admit, reach
+from covey.federated.losses import Loss, build_loss, loss_of, use_loss
 from covey.federated.models import (
     build_model,
     check_module,
@@ -33,6 +34,7 @@ __all__ = [
     "LocalProblem",
     "LocalTraining",
     "LocalUpdate",
+    "Loss",
     "Mean",
     "Members",
     "MrMtl",
@@ -50,6 +52,7 @@ __all__ = [
     "admit",
     "aggregate_models",
     "bounded_scores",
+    "build_loss",
     "build_model",
     "build_training",
     "check_module",
@@ -59,10 +62,12 @@ __all__ = [
     "flatten",
     "initial_weights",
     "load_flat",
+    "loss_of",
     "noised_step",
     "one_thread",
     "reach",
     "register_model",
     "task_scores",
     "tune_allocator",
+    "use_loss",
 ]

@@ -9,12 +9,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from covey.federated.hooks import LayerHook
-
-#: `reduction="none"`, and the default `ignore_index` of cross-entropy, as PyTorch's own operations take them.
-_EACH, _IGNORED = 0, -100
+from covey.federated.losses import Loss, differentiated
 
 
 class Chain:
@@ -43,18 +40,14 @@ class Chain:
             for layer, known in zip([module, *own], [module, *self._layers], strict=True)
         )
 
-    def losses(self, x: Tensor, y: Tensor) -> Tensor:
-        """Cross-entropy losses (n,) of samples `x` of classes `y`; every hook sees its layer's gradients."""
+    def losses(self, x: Tensor, y: Tensor, loss: Loss) -> Tensor:
+        """Losses (n,) of samples `x` of classes `y`; every hook sees its layer's gradients."""
         passed: list[tuple[nn.Module, Tensor, Tensor]] = []
         with torch.no_grad():
             for layer in self._layers:
                 inputs, x = x, layer(x)
                 passed.append((layer, inputs, x))
-            scores = functional.log_softmax(x, 1)
-            losses = functional.nll_loss(scores, y, reduction="none")
-            ones, nothing = torch.ones_like(losses), losses.new_zeros(())
-            gradients = torch.ops.aten.nll_loss_backward(ones, scores, y, None, _EACH, _IGNORED, nothing)
-            gradients = torch.ops.aten._log_softmax_backward_data(gradients, scores, 1, scores.dtype)
+            losses, gradients = differentiated(loss, x, y)
             unseen = len(self._hooks)
             for layer, inputs, outputs in reversed(passed):
                 hook = self._hooks.get(layer)

@@ -30,7 +30,7 @@ class ClippedSum:
 def clipped_gradient_sum(
     module: nn.Module, x: Tensor, y: Tensor, clip: float, *, chunk: int | None = None
 ) -> ClippedSum:
-    """Sum over samples of the cross-entropy gradient, each scaled down to a norm of at most `clip`.
+    """Sum over samples of the gradient of the loss, each scaled down to a norm of at most `clip`.
 
     `x` is (n, *shape) and `y` (n,); an infinite `clip` gives the plain gradient of the summed loss.
     No sample contributes more than `clip` to the sum: a safety margin on the norms exceeds their rounding

@@ -18,6 +18,7 @@ from covey.errors import ScenarioError
 from covey.federated.clip import chunk_length
 from covey.federated.fleet import Evaluation, Releases, Steps
 from covey.federated.intake import Upload
+from covey.federated.losses import Loss, cross_entropy, use_loss
 from covey.federated.models import check_module, count_weights
 from covey.federated.personal import Personal
 from covey.federated.processes import Call, Workers, pack
@@ -92,7 +93,7 @@ class Engine:
 
     `noise(user, round, purpose, size)` returns standard normal values, (size,) float64. `training` is the local
     training of `train`, one noised step by default; `announcer` makes the announcements of `tell`; `gradients` names
-    the gradient strategy.
+    the gradient strategy, and `loss` is what models are trained and compared by.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Engine:
         training: LocalTraining | None = None,
         announcer: Announcer | None = None,
         gradients: str = "auto",
+        loss: Loss = cross_entropy,
     ) -> None:
         if workers < 1:
             raise ScenarioError(
@@ -134,10 +136,11 @@ class Engine:
         if workers == 1:
             self._arrays = given | {name: np.zeros(shape, kind) for name, (shape, kind) in made.items()}
             with one_thread():
-                self._work = UserCompute(module, self._arrays, seed, noise, training, announcer, gradients)
+                self._work = UserCompute(module, self._arrays, seed, noise, training, announcer, gradients, loss)
             self._chunk = self._work.chunk
             return
-        given["package"] = pack(module, seed, noise, training, announcer, gradients)
+        given["package"] = pack(module, seed, noise, training, announcer, gradients, loss)
+        use_loss(module, loss)
         use_strategy(module, gradients)
         with one_thread():
             self._chunk = chunk_length(module, torch.from_numpy(data.x[:3].copy()), torch.from_numpy(data.y[:3].copy()))

@@ -9,11 +9,11 @@ from typing import Self
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from covey.federated.chain import Chain
 from covey.federated.hooks import LayerHook
 from covey.federated.layers import ConvLayerHook, LinearLayerHook
+from covey.federated.losses import loss_of
 from covey.federated.strategies import Flags, Floats, GradientStrategy, Trial, Unsupported
 
 #: Builds the hook on a layer from the offsets of all parameters, by id, in the flat gradient.
@@ -82,9 +82,9 @@ class Hooked(GradientStrategy):
         for hook in self.hooks:
             hook.expect(len(x), group)
         if self.chain is not None and self.chain.holds(self.module):
-            return self.chain.losses(x, y)
+            return self.chain.losses(x, y, loss_of(self.module))
         with torch.enable_grad():
-            losses = functional.cross_entropy(self.module(x), y, reduction="none")
+            losses = loss_of(self.module)(self.module(x), y)
             # Hooks consume their parameters' gradients: one that arrives here bypassed its hook.
             found = torch.autograd.grad(losses, self.parameters, torch.ones_like(losses), allow_unused=True)
         if any(gradient is not None for gradient in found):

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from covey.errors import CoveyError, ScenarioError
+from covey.federated.losses import Loss
 from covey.federated.shared import Handle, SharedArrays
 from covey.federated.threads import tune_allocator
 from covey.federated.training import LocalTraining
@@ -35,10 +36,11 @@ def pack(
     training: LocalTraining,
     announcer: Announcer | None,
     gradients: str,
+    loss: Loss,
 ) -> npt.NDArray[np.uint8]:
     """The pickled arguments of `UserCompute`, apart from the arrays, as bytes; every worker gets a copy."""
     try:
-        return np.frombuffer(pickle.dumps((module, seed, noise, training, announcer, gradients)), np.uint8)
+        return np.frombuffer(pickle.dumps((module, seed, noise, training, announcer, gradients, loss)), np.uint8)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ScenarioError(
             f"the module, the noise function or a part cannot be sent to worker processes ({error}); define its class"

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from covey.federated.clip import clipped_gradient_sum, group_gradients
+from covey.federated.losses import loss_of
 from covey.federated.models import load_flat
 from covey.federated.strategies import outputs_of
 
@@ -147,7 +147,7 @@ def _losses_and_slopes(module: nn.Module, heading: Weights | None, x: Tensor, y:
 
     def losses_of(*parameters: Tensor) -> Tensor:
         outputs = torch.func.functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
-        return functional.cross_entropy(outputs, y, reduction="none")
+        return loss_of(module)(outputs, y)
 
     losses, slopes = torch.func.jvp(losses_of, values, tangents)[:2]
     return losses.detach().double().numpy(), slopes.detach().double().numpy()
@@ -161,7 +161,7 @@ def evaluate(module: nn.Module, weights: Weights, x: Tensor, y: Tensor) -> tuple
 
 
 def sample_losses(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Cross-entropy loss of each sample, (n,), and whether it is classified correctly, (n,)."""
+    """Loss of each sample, (n,), and whether it is classified correctly, (n,)."""
     length = max(32, _FORWARD_ELEMENTS // x[0].numel())
     losses, right = [], []
     with torch.no_grad():
@@ -169,7 +169,7 @@ def sample_losses(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Floats, npt.
             if part_x.dim() == 4:
                 part_x = part_x.contiguous(memory_format=torch.channels_last)
             outputs = outputs_of(module, part_x, part_y)
-            losses.append(functional.cross_entropy(outputs, part_y, reduction="none").double())
+            losses.append(loss_of(module)(outputs, part_y).double())
             right.append(outputs.argmax(1) == part_y)
     return torch.cat(losses).numpy(), torch.cat(right).numpy()
 

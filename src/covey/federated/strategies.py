@@ -3,7 +3,7 @@
 A gradient strategy is a part (`covey.parts.GRADIENT_STRATEGIES`, the key `compute.gradients`): a class or function that
 is called with a module and a `Trial` and returns a `GradientStrategy`, or raises `Unsupported` with the reason why it
 does not support the module. `strategy_for` builds the one that `use_strategy` selected, `auto` by default, and checks
-it against plain differentiation before it is used.
+it against plain differentiation before it is used. Gradients are those of `covey.federated.losses.loss_of(module)`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from covey.errors import ScenarioError
+from covey.federated.losses import loss_of
 from covey.federated.models import count_weights
 from covey.federated.per_sample import looped_gradients
 from covey.parts import GRADIENT_STRATEGIES
@@ -73,7 +74,7 @@ class GradientStrategy(ABC):
 
     @abstractmethod
     def run(self, x: Tensor, y: Tensor) -> tuple[Floats, Tensor]:
-        """Squared gradient norms (n,) and cross-entropy losses (n,) of a chunk `x` (n, *shape) of classes `y` (n,)."""
+        """Squared gradient norms (n,) and losses (n,) of a chunk `x` (n, *shape) of classes `y` (n,)."""
 
     @abstractmethod
     def add(self, factors: Tensor, rejected: Flags | None, total: Tensor) -> None:
@@ -210,7 +211,7 @@ def outputs_of(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _key(module: nn.Module, x: Tensor) -> tuple[object, ...]:
-    return (x.shape[1:], x.dtype, module.training, *(id(p) for p in module.parameters()))
+    return (x.shape[1:], x.dtype, module.training, loss_of(module), *(id(p) for p in module.parameters()))
 
 
 def _built(name: str, module: nn.Module, trial: Trial) -> GradientStrategy:

@@ -20,6 +20,7 @@ from covey.arrays import read_only
 from covey.errors import ScenarioError
 from covey.faults import Named, named_faults
 from covey.federated.clip import chunk_length
+from covey.federated.losses import Loss, cross_entropy, use_loss
 from covey.federated.models import load_flat
 from covey.federated.personal import Personal, PersonalProblem
 from covey.federated.steps import LocalUpdate, group_scores, sample_losses
@@ -62,6 +63,7 @@ class UserCompute:
     `arrays` holds x, y, offsets, test_x, test_y, test_offsets as in `covey.data.types.UserData`, models
     and movements (K, D), and base (D,). `train` writes to `uploads` (n, D). `chunk` is the number of samples per
     gradient computation. `train` runs `training`, `tell` runs `announcer`; `gradients` names the gradient strategy.
+    `loss` is that of the module from now on.
     """
 
     def __init__(
@@ -73,8 +75,10 @@ class UserCompute:
         training: LocalTraining,
         announcer: Announcer | None = None,
         gradients: str = "auto",
+        loss: Loss = cross_entropy,
     ) -> None:
         self.module = module
+        use_loss(module, loss)
         use_strategy(module, gradients)
         self.seed = seed
         self.noise = noise

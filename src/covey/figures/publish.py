@@ -28,7 +28,7 @@ from covey.scenario import PAPER_START
 
 CLAIMS, ABOUT = "claims.json", "about.json"
 #: Display name of the data set of each scenario.
-DATA_NAMES = {"quick": "digits", "paper": "CIFAR-10", "femnist": "FEMNIST"}
+DATA_NAMES = {"quick": "digits", "paper": "CIFAR-10", "femnist": "FEMNIST", "paper_femnist": "FEMNIST"}
 #: Figures that use digits at every scale, because they need many runs.
 ON_DIGITS = ("privacy", "noise", "bound")
 

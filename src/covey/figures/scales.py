@@ -65,7 +65,7 @@ SCALES = {
     "full": Scale(
         name="full",
         scenario="paper",
-        second="femnist",
+        second="paper_femnist",
         seeds=10,
         learner=(("epochs", 80),),
         rates=(1e-3, 3e-3, 6e-3),

@@ -19,6 +19,7 @@ from covey.parts import (
     DATASETS,
     GRADIENT_STRATEGIES,
     LOCAL_TRAININGS,
+    LOSSES,
     MOBILITIES,
     MODELS,
     PARTITIONS,
@@ -26,6 +27,7 @@ from covey.parts import (
     PERSONALS,
     RULES,
     STARTS,
+    TRANSFORMS,
     UPLINKS,
     Registry,
 )
@@ -295,6 +297,15 @@ class Data(Section):
         100.0, description="How closely users follow their group's mix: Dirichlet(concentration x mix)."
     )
     dirichlet_alpha: Positive = Field(0.5, description="Concentration of the groups' own mixes for `dirichlet`.")
+    transform: Annotated[str, PartName(TRANSFORMS)] = Field(
+        "none",
+        description=(
+            "What models see of a sample: `none` (the sample), `hog` (where its edges are and where they point, for"
+            " images; a `softmax` on it learns with far fewer weights, so with far less noise), `hog_fine` (a finer"
+            " grid in addition, for little noise), or your own as module:attribute. Computed from each sample alone, it"
+            " costs no privacy; delay and energy do not count it."
+        ),
+    )
     over_time: Annotated[str, PartName(DATA_OVER_TIME)] = Field(
         "constant",
         description="How users' data change between rounds: `constant` (not at all), or your own as module:attribute.",
@@ -488,6 +499,15 @@ class Training(Section):
             " step on."
         ),
     )
+    loss: Annotated[str, PartName(LOSSES)] = Field(
+        "cross_entropy",
+        description=(
+            "Loss of a sample, by which models are trained and compared: `cross_entropy`, `label_smoothing`"
+            " (cross-entropy with a tenth of the target spread over all classes), `focal` (cross-entropy times the"
+            " squared probability of all other classes), or your own as module:attribute. Announcements, personal"
+            " models, the central reference and the losses in the results use it too."
+        ),
+    )
     schedule: Literal["constant", "cosine", "step"] = Field(
         "constant",
         description=(
@@ -623,7 +643,11 @@ class Privacy(Section):
         0.02, description="Cost of one announcement with noise, in rho; for `noisy_max` that is epsilon^2 / 8."
     )
     loss_bound: Positive = Field(
-        3.0, description="Per-sample losses are cut to this bound in `noisy_max` scores and in `noisy_losses`."
+        3.0,
+        description=(
+            "Per-sample losses (of `training.loss`) are cut to lie between 0 and this bound in `noisy_max` scores and"
+            " in `noisy_losses`."
+        ),
     )
     contrast_bound: Positive = Field(
         1.0,

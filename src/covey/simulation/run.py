@@ -15,6 +15,7 @@ from covey.arrays import read_only
 from covey.association import Policy, get_policy, made_policy
 from covey.data import UserData, load_dataset, partition
 from covey.data.over_time import DataOverTime
+from covey.data.transforms.protocol import transform_users
 from covey.errors import ScenarioError
 from covey.extras import require_extra
 from covey.faults import Named
@@ -23,8 +24,10 @@ from covey.federated import (
     Engine,
     Fleet,
     LocalTraining,
+    Loss,
     Members,
     Transport,
+    build_loss,
     build_model,
     build_training,
     count_weights,
@@ -143,6 +146,7 @@ class Simulation:
             members = _members(self.data)
         check_members(scenario, members)
         module = build_model(scenario.model, members.shape, members.classes) if model is None else model
+        loss = build_loss(scenario.training.loss, members.classes)
         stations_m, users_m = place(scenario.network, seed)
         if isinstance(mobility, TraceMobility):
             users_m = mobility.first_m
@@ -173,7 +177,7 @@ class Simulation:
             data=self.data,
             channel=channel or build_channel(scenario, seed),
             mobility=mobility or build_mobility(scenario.mobility, scenario.network.area_m),
-            fleet=fleet or _engine(scenario, seed, module, self.data, workers, rule, training),
+            fleet=fleet or _engine(scenario, seed, module, self.data, workers, rule, training, loss),
             transport=LossyTransport(scenario.radio.loss_probability, seed, transport),
             journal=labelled(journal or Journal(), scenario.privacy.unit, scenario.privacy.adjacency),
             meter={},
@@ -329,7 +333,7 @@ def _whole(value: Any, least: int, most: int | None, what: str, allowed: str) ->
 def user_data(scenario: Scenario, seed: int) -> UserData:
     """The data of all users of a run with this seed."""
     dataset = load_dataset(scenario.data, groups=scenario.groups, seed=seed)
-    return partition(dataset, scenario, seed)
+    return transform_users(scenario.data, partition(dataset, scenario, seed))
 
 
 def _engine(
@@ -340,6 +344,7 @@ def _engine(
     workers: int,
     rule: Rule,
     training: LocalTraining,
+    loss: Loss,
 ) -> Engine:
     """The fleet of users that compute here."""
     if data is None:
@@ -354,6 +359,7 @@ def _engine(
         training=training,
         announcer=rule.announcement if isinstance(rule, ScoreRule) else None,
         gradients=scenario.compute.gradients,
+        loss=loss,
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from covey.federated.models import flatten, load_flat
 from covey.federated.personal.protocol import Ints, Personal, PersonalProblem, Weights
@@ -25,7 +24,7 @@ class Ditto(Personal):
         pulls = [part.view_as(own) for part, own in zip(parts, parameters, strict=True)]
         for _ in range(training.personal_steps):
             x, y = problem.next_batch()
-            gradients = torch.autograd.grad(functional.cross_entropy(problem.module(x), y), parameters)
+            gradients = torch.autograd.grad(problem.loss(problem.module(x), y).mean(), parameters)
             with torch.no_grad():
                 for own, gradient, towards in zip(parameters, gradients, pulls, strict=True):
                     own.sub_(training.personal_rate * (gradient + training.personal_pull * (own - towards)))

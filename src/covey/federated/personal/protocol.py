@@ -19,6 +19,7 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from covey.errors import ScenarioError
+from covey.federated.losses import Loss, loss_of
 from covey.federated.training import LocalTraining
 from covey.scenario import Scenario
 
@@ -42,6 +43,11 @@ class PersonalProblem:
     weights: Weights
     received: Weights
     next_batch: Callable[[], tuple[Tensor, Tensor]]
+
+    @property
+    def loss(self) -> Loss:
+        """`training.loss`: losses (n,) of single samples, of the module's outputs (n, classes) and classes y (n,)."""
+        return loss_of(self.module)
 
 
 class Personal(ABC):

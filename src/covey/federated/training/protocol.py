@@ -19,6 +19,7 @@ import numpy.typing as npt
 from torch import Tensor, nn
 
 from covey.errors import ScenarioError
+from covey.federated.losses import Loss, loss_of
 from covey.federated.steps import LocalUpdate
 from covey.privacy import GaussianReleases
 from covey.scenario import Scenario
@@ -53,6 +54,11 @@ class LocalProblem:
     poisson_batch: Callable[[], tuple[Tensor, Tensor]]
     normals: Callable[[int], Floats]
     own: Weights | None = None
+
+    @property
+    def loss(self) -> Loss:
+        """`training.loss`: losses (n,) of single samples, of the module's outputs (n, classes) and classes y (n,)."""
+        return loss_of(self.module)
 
 
 class LocalTraining(ABC):

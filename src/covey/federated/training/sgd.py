@@ -17,10 +17,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from covey.federated.clip import clipped_gradient_sum
 from covey.federated.intake import ROUNDING, reach
+from covey.federated.losses import loss_of
 from covey.federated.models import load_flat
 from covey.federated.steps import LocalUpdate
 from covey.federated.training.optimisers import Optimiser, Settings, travel
@@ -212,7 +212,7 @@ def _mean_gradient(module: nn.Module, weights: Tensor, x: Tensor, y: Tensor, siz
     if x.dim() == 4:
         x = x.contiguous(memory_format=torch.channels_last)
     with torch.enable_grad():
-        loss = functional.cross_entropy(module(x), y, reduction="sum") / size
+        loss = loss_of(module)(module(x), y).sum() / size
         found = torch.autograd.grad(loss, parameters, allow_unused=True, materialize_grads=True)
     return torch.cat([gradient.flatten() for gradient in found])
 

@@ -1,0 +1,1 @@
+"""Transforms of samples: the interface, and those that come with covey."""

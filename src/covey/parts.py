@@ -37,6 +37,7 @@ NEEDS: Final[Mapping[str, str]] = {
     "movements": "the last movement of every model",
     "single_uploads": "stations that see every single upload",
     "single_announcements": "stations that see what every single user announces",
+    "fresh_steps": "uploads that are the model of a task plus steps and noise of the round alone",
     "released_steps": "the noised upload of every user where its task is worked out",
     "identities": "stations that know every user's task",
     "truth": "the true groups",
@@ -359,6 +360,7 @@ PERSONALS = Registry(
     {
         "none": "covey.federated.personal.protocol:NoPersonal",
         "ditto": "covey.federated.personal.ditto:Ditto",
+        "mr_mtl": "covey.federated.personal.mr_mtl:MrMtl",
     },
     protocol="covey.federated.personal.protocol",
     interface="Personal",

@@ -18,7 +18,6 @@ from covey.scenario import PRESETS, Scenario, load_scenario
 
 if TYPE_CHECKING:
     from covey.cli.spending import Answer
-    from covey.federated import LocalTraining
     from covey.privacy.accounting import Adjacency, Method
     from covey.privacy.planning import Plan, Releases
     from covey.report.privacy_section import Noise, Wording
@@ -281,8 +280,8 @@ def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Relea
 
     from covey.cli.spending import raw_identities
     from covey.data.dealing import draw_sizes
+    from covey.federated import build_training
     from covey.identification import ScoreRule, build_rule
-    from covey.parts import LOCAL_TRAININGS
     from covey.privacy.planning import Releases, worst_user
     from covey.privacy.target import least_std
     from covey.report.privacy_section import Wording
@@ -299,7 +298,7 @@ def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Relea
     scenario = with_target(scenario, sizes)
     privacy = scenario.privacy
     user, clip, noise_std = worst_user(sizes, scenario.training.clip, privacy.v_max, privacy.n_min)
-    training: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
+    training, _ = build_training(scenario)
     if privacy.unit == "device":
         # The largest user: noise on an update is not scaled by samples, and its is the least.
         user = int(sizes.argmax())

@@ -21,16 +21,15 @@ from covey.deploy.device_state import DeviceState
 from covey.deploy.folders import DeviceFolder
 from covey.deploy.masked import MaskedDevice
 from covey.federated import (
-    LocalTraining,
     build_loss,
     build_model,
+    build_training,
     count_weights,
     one_thread,
 )
 from covey.federated.training import least_noise
 from covey.federated.user_compute import UserCompute
 from covey.identification import ScoreRule, build_rule
-from covey.parts import LOCAL_TRAININGS
 from covey.privacy import build_noise
 from covey.privacy.sampled import SampledSums
 from covey.security import SecurityError
@@ -59,7 +58,7 @@ class Device:
     def __init__(self, folder: DeviceFolder, *, budget_epsilon: float | None = None, metrics: bool = False) -> None:
         self.folder, self.user, self.metrics = folder, folder.user, metrics
         self.scenario = folder.scenario
-        self._training: LocalTraining = LOCAL_TRAININGS.build(self.scenario.training.local, self.scenario)
+        self._training, self._personal = build_training(self.scenario)
         data = folder.data()
         self.samples, self.test_samples = len(data["y"]), len(data["test_y"])
         privacy, clip = self.scenario.privacy, np.array([self.scenario.training.clip])
@@ -261,7 +260,10 @@ class Device:
         return self.once(request, lambda: self.release(request))
 
     def release(self, request: Packet) -> Packet:
-        """Local training with noise, charged before it is computed; the packet holds the new weights."""
+        """Local training with noise, charged before it is computed; the packet holds the new weights.
+
+        Where uploads are made from a model of the device's own, that is read and written here, and stays here.
+        """
         header = request.header
         number, clip, noise_std = int(header["round"]), float(header["clip"]), float(header["noise"])
         batch, learning_rate, purpose = int(header["batch"]), float(header["learning_rate"]), str(header["purpose"])
@@ -276,13 +278,17 @@ class Device:
         task = -1 if purpose == "kmeans_noise" else self.task_of(request)
         if task < 0:
             self._base[...] = self._vector(request, "base/weights")
+        run = str(header["run"])
+        model = self.state.own_model(run, number, self.weights) if self._personal.uploads and task >= 0 else None
         releases = self._training.releases(np.array([clip]), np.array([noise_std]), np.array([self.samples]))
         if not self.state.charge(number, "gradient", releases):
             raise Refusal("refused", "the privacy budget of this device does not cover this upload")
         self._work.uploads = np.empty((1, self.weights), np.float32)
-        norm, clipped, _ = self._work.train(
-            0, self.user, task, number, clip, noise_std, learning_rate, batch, purpose, self.samples
+        norm, clipped, _, kept = self._work.train(
+            0, self.user, task, number, clip, noise_std, learning_rate, batch, purpose, self.samples, model
         )
+        if kept is not None and task >= 0:
+            self.state.keep_model(run, number, model, kept)
         told: dict[str, Scalar] = {"status": "ok", "round": number}
         if self.metrics and header.get("metrics"):
             self._measured()

@@ -1,4 +1,4 @@
-"""The persistent state of a device: its ledger, its task, and its answers of the last round.
+"""The persistent state of a device: its ledger, its task, its own models, and its answers of the last round.
 
 Everything is written before anything leaves the device (write-ahead). The journal of charges is authoritative for the
 privacy cost; answers are stored until the next round, so that a retry by the server gets the same bytes.
@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from covey.deploy.app.wire import Packet, pack, unpack
 from covey.errors import DataError, OutputError, ScenarioError
@@ -122,6 +125,34 @@ class DeviceState:
         """Store an answer, on disk before this returns."""
         write_atomically(self._path(name), request.encode() + pack(answer))
 
+    def own_model(self, run: str, round: int, weights: int) -> NDArray[np.float32] | None:
+        """The device's own model (D,) before `round` of a run; None where it has none yet. weights: D."""
+        path = self._model_path(run)
+        if not path.is_file():
+            return None
+        try:
+            with safe_open(path, framework="numpy") as file:
+                made = int(file.metadata()["round"])
+                # A round that was trained and not answered is trained again, from where it began.
+                name = "weights" if made < round else "before"
+                found = file.get_tensor(name) if name in file.keys() else None  # noqa: SIM118
+            if found is not None and (found.shape != (weights,) or found.dtype != np.float32):
+                raise ValueError(f"it holds {found.dtype} of shape {found.shape}")
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise DataError(
+                f"'{path}' is damaged ({error}); restore it from a backup, or delete it, and the device's own model"
+                " begins anew"
+            ) from None
+        return found
+
+    def keep_model(
+        self, run: str, round: int, before: NDArray[np.float32] | None, weights: NDArray[np.float32]
+    ) -> None:
+        """Keep the device's own model (D,) of a run after `round`, and the one before, on disk before this returns."""
+        arrays = {"weights": weights} | ({} if before is None else {"before": before})
+        make_private(self._model_path(run).parent)
+        write_atomically(self._model_path(run), save(arrays, metadata={"run": run, "round": str(round)}))
+
     def save(self) -> None:
         """Write the state that is not in the journal."""
         content = {
@@ -147,6 +178,9 @@ class DeviceState:
         folder = self.folder / "answers"
         folder.mkdir(exist_ok=True, mode=0o700)
         return folder
+
+    def _model_path(self, run: str) -> Path:
+        return self.folder / "models" / f"{hashlib.sha256(run.encode()).hexdigest()[:32]}.safetensors"
 
     def _path(self, name: str) -> Path:
         return self._answers() / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.answer"

@@ -23,6 +23,7 @@ from covey.environment.surrogate import Constants, composition, learn, recursion
 from covey.errors import ScenarioError
 from covey.files import write_atomically
 from covey.network import Observation
+from covey.parts import PERSONALS
 from covey.scenario import Scenario
 from covey.scenario.first_values import FIRST_VALUES
 from covey.scenario.load import scenario_from_dict, source_of
@@ -155,8 +156,18 @@ _FIRST_FITTED: Final[Mapping[str, Mapping[str, Any]]] = {
     },
 }
 _FIRST_CONTRAST_BOUND = 1.0
-#: Models that stay on devices change nothing about those of the tasks.
+#: Models that stay on devices change nothing about those of the tasks; those that are uploaded do.
 _PERSONAL = {f"personal{option}" for option in ("", "_steps", "_batch", "_rate", "_pull")}
+
+
+def _uploaded_models(scenario: Scenario) -> dict[str, Any]:
+    """The settings of personal models that uploads are made from; none for those that stay on devices."""
+    training = scenario.training
+    if training.personal == type(training).model_fields["personal"].default:
+        return {}
+    part = PERSONALS.get(training.personal)
+    read = {"personal", *part.options} if getattr(part, "uploads", False) else set()
+    return training.model_dump(mode="json", include=read)
 
 
 def learning_settings(scenario: Scenario) -> dict[str, Any]:
@@ -170,6 +181,7 @@ def learning_settings(scenario: Scenario) -> dict[str, Any]:
     if scenario.groups != scenario.network.tasks:
         data["groups"] = scenario.groups
     training = scenario.training.model_dump(mode="json", exclude={"rounds", *_PERSONAL})
+    training |= _uploaded_models(scenario)
     privacy: dict[str, Any] = {
         "v_max": scenario.privacy.v_max,
         "n_min": scenario.privacy.n_min,

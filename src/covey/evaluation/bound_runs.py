@@ -75,6 +75,12 @@ def _check_steps_only(simulation: Simulation) -> None:
                 f"a bound is for one step of a fixed learning rate in each round, but training.{key} is '{chosen}'; put"
                 f" it back with training.{key}=default"
             )
+    if world.personal.uploads:
+        raise ScenarioError(
+            "a bound is for one step from the model of a task, but training.personal is"
+            f" '{world.scenario.training.personal}', whose steps start from users' own models; put it back with"
+            " training.personal=default"
+        )
     loss = world.scenario.training.loss
     if loss != "cross_entropy":
         raise ScenarioError(

@@ -15,7 +15,7 @@ from covey.federated.models import (
     load_flat,
     register_model,
 )
-from covey.federated.personal import Ditto, NoPersonal, Personal, PersonalProblem
+from covey.federated.personal import Ditto, MrMtl, NoPersonal, Personal, PersonalProblem, build_training
 from covey.federated.steps import LocalUpdate, bounded_scores, evaluate, noised_step, task_scores
 from covey.federated.threads import one_thread, tune_allocator
 from covey.federated.training import LocalProblem, LocalTraining, Sgd, Step
@@ -37,6 +37,7 @@ __all__ = [
     "Loss",
     "Mean",
     "Members",
+    "MrMtl",
     "NoPersonal",
     "NoiseFunction",
     "Personal",
@@ -53,6 +54,7 @@ __all__ = [
     "bounded_scores",
     "build_loss",
     "build_model",
+    "build_training",
     "check_module",
     "clipped_gradient_sum",
     "count_weights",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -71,12 +71,16 @@ class UserArrays(Protocol):
 
 @dataclass(frozen=True)
 class TrainResult:
-    """Result of local training: `uploads` (n, D), and the clipping statistics of `LocalUpdate`, (n,) each."""
+    """Result of local training: `uploads` (n, D), and the clipping statistics of `LocalUpdate`, (n,) each.
+
+    kept: (n, D) models of their own that users keep; empty where they have none.
+    """
 
     uploads: Weights
     mean_norm: Floats
     clipped_fraction: Floats
     rejected: Ints
+    kept: Weights = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
 
 
 class Engine:
@@ -242,12 +246,14 @@ class Engine:
         purpose: str = "noise",
         base: Weights | None = None,
         sizes: Ints | None = None,
+        own: Sequence[Weights | None] | None = None,
     ) -> TrainResult:
         """Local training of each of `users` (n,) from the models of `tasks` (n,), or of all from `base` (D,).
 
         `clip` (n,) are the clipping norms and `noise_std` (n,) the standard deviations of the noise on the
         sum of clipped gradients; where it is 0 no noise is drawn. A `batch` of 0 takes all samples. `sizes`
-        (n,) are the public sample counts that sums are divided by, by default those of the data.
+        (n,) are the public sample counts that sums are divided by, by default those of the data. `own` are models of
+        the users' own, (D,) or None each, for local training that begins with them.
         """
         start = self._starting_tasks(users, tasks, base)
         public = self._sizes[users] if sizes is None else sizes
@@ -263,22 +269,24 @@ class Engine:
             for row, user in enumerate(users)
         ]
         calls = [
-            (name, (*given, learning_rate, batch, purpose, int(samples)))
-            for (name, given), samples in zip(calls, public, strict=True)
+            (name, (*given, learning_rate, batch, purpose, int(samples), model))
+            for (name, given), samples, model in zip(calls, public, own or [None] * len(users), strict=True)
         ]
         costs = self._training.passes(public).astype(np.float64).tolist()
         uploads, found = self._run_to_uploads(calls, costs)
-        columns = np.array(found, dtype=np.float64).reshape(-1, 3)
-        return TrainResult(uploads, columns[:, 0], columns[:, 1], columns[:, 2].astype(np.int64))
+        columns = np.array([row[:3] for row in found], dtype=np.float64).reshape(-1, 3)
+        kept = [row[3] for row in found if row[3] is not None]
+        models = np.stack(kept) if kept else np.zeros((0, self.weights), np.float32)
+        return TrainResult(uploads, columns[:, 0], columns[:, 1], columns[:, 2].astype(np.int64), models)
 
     def release(self, round: int, steps: Steps) -> Releases:
         """The results of `train` as uploads; every user answers, and stations and blocks are not needed."""
         result = self.train(
             round, steps.users, steps.tasks, steps.clip, steps.noise_std, learning_rate=steps.learning_rate,
-            batch=steps.batch, purpose=steps.purpose, base=steps.base, sizes=steps.sizes,
+            batch=steps.batch, purpose=steps.purpose, base=steps.base, sizes=steps.sizes, own=steps.own,
         )  # fmt: skip
         sent = [Upload(int(user), round, row) for user, row in zip(steps.users, result.uploads, strict=True)]
-        return Releases(sent, result.mean_norm, result.clipped_fraction)
+        return Releases(sent, result.mean_norm, result.clipped_fraction, kept=result.kept)
 
     def evaluate(self, tasks: Ints) -> Evaluation:
         """Loss and accuracy of every user on the model of its task, `tasks` (U,), on all its samples."""

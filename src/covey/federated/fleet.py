@@ -6,7 +6,7 @@ offline: a missing answer does not stop the round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -36,7 +36,8 @@ class Steps:
 
     users, tasks: (n,), or base: (D,) instead of tasks. clip: (n,) clipping norms; noise_std: (n,) of the noise on the
     sums of clipped gradients; batch: samples of a step, 0 for all; sizes: (n,) public sample counts that sums are
-    divided by; stations, blocks: (n,) where to upload, for fleets of real devices.
+    divided by; stations, blocks: (n,) where to upload, for fleets of real devices; own: (n,) models of the users' own
+    (D,), None for those that have none yet, where uploads are made from them and they are kept here.
     """
 
     users: Ints
@@ -50,6 +51,7 @@ class Steps:
     base: Weights | None = None
     stations: Ints | None = None
     blocks: Ints | None = None
+    own: Sequence[Weights | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,14 @@ class Releases:
 
     uploads: those that arrived, not yet validated. mean_norm, clipped_fraction: (n,) for the n users that
     were asked, NaN where unknown. refused: users whose own privacy budget is exhausted, so that they released nothing.
+    kept: (n, D) models of their own that users keep; empty where they have none, or are elsewhere.
     """
 
     uploads: list[Upload]
     mean_norm: Floats
     clipped_fraction: Floats
     refused: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    kept: Weights = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,15 @@ class LocalUpdate:
     """A user's new `weights` (D,), and clipping statistics.
 
     `mean_norm` is over the samples with a finite gradient, before clipping; `clipped_fraction` is the
-    share of samples with a norm above the clipping norm; `rejected` counts samples with a non-finite gradient.
+    share of samples with a norm above the clipping norm; `rejected` counts samples with a non-finite gradient. `kept`
+    (D,) is the user's own model after the round, which stays on the device; None where it has none.
     """
 
     weights: Weights
     mean_norm: float
     clipped_fraction: float
     rejected: int
+    kept: Weights | None = None
 
 
 def task_scores(

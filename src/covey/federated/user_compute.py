@@ -147,11 +147,13 @@ class UserCompute:
         batch: int,
         purpose: str,
         samples: int,
-    ) -> tuple[float, float, int]:
-        """Write a user's new weights to `uploads[row]`; returns mean norm, clipped fraction and rejected samples.
+        own: npt.NDArray[np.float32] | None = None,
+    ) -> tuple[float, float, int, npt.NDArray[np.float32] | None]:
+        """Write a user's new weights to `uploads[row]`; returns mean norm, clipped fraction, rejected samples, kept.
 
         The user starts from the model of `task`, or from `base` when that is -1; `samples` is its public number of
-        samples, by which, or by `batch` if that is less, it divides.
+        samples, by which, or by `batch` if that is less, it divides. `own` is the model (D,) that it kept, if any; what
+        it keeps now is its own model, (D,), or None.
         """
         length, size = self.uploads.shape[1], min(samples, batch or samples)
         problem = LocalProblem(
@@ -165,6 +167,7 @@ class UserCompute:
             next_batch=self._batches(user, round, batch, "train_batch", samples),
             poisson_batch=self._poisson_batches(user, round, size / samples, purpose),
             normals=_once(lambda steps: self.noise(user, round, purpose, steps * length).reshape(steps, length)),
+            own=None if own is None else read_only(own),
         )
         part = Named.of(LOCAL_TRAININGS, self.training, getattr(self.training, "scenario", None))
         with named_faults(lambda: [part], f"in round {round + 1}"):
@@ -175,7 +178,7 @@ class UserCompute:
                 part.name, f"returned {found} for weights of shape ({length},); return a LocalUpdate with new weights"
             )
         self.uploads[row] = update.weights
-        return update.mean_norm, update.clipped_fraction, update.rejected
+        return update.mean_norm, update.clipped_fraction, update.rejected, update.kept
 
     def personalise(
         self, part: Personal, user: int, task: int, round: int, own: npt.NDArray[np.float32] | None

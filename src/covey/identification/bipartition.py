@@ -39,7 +39,7 @@ class Bipartition(Rule):
     nothing is ever merged.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
+    needs: ClassVar[frozenset[str]] = frozenset({"single_uploads", "fresh_steps"})
     grows: ClassVar[bool] = True  # every split takes a model into use
     paper: ClassVar[str] = "CFL (Sattler, Mueller, Samek 2020, arXiv 1910.01991)"
     computes: ClassVar[str] = "nothing beyond its local step"

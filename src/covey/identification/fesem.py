@@ -24,7 +24,7 @@ class Fesem(Rule):
     itself. Users that were not heard keep their task.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
+    needs: ClassVar[frozenset[str]] = frozenset({"single_uploads", "fresh_steps"})
     paper: ClassVar[str] = "FeSEM (Xie et al. 2020, arXiv 2005.01026)"
     computes: ClassVar[str] = "nothing beyond its local step"
     air: ClassVar[str] = "nothing more"

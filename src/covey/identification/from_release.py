@@ -24,7 +24,7 @@ class FromRelease(Announcement):
     limits: ClassVar[str] = (
         "users that are seldom served keep a wrong task; noise of many weights; masked uploads of real devices"
     )
-    needs: ClassVar[frozenset[str]] = frozenset({"released_steps"})
+    needs: ClassVar[frozenset[str]] = frozenset({"released_steps", "fresh_steps"})
     note: ClassVar[str] = "Identities were computed from noised uploads alone, which costs nothing beyond the uploads."
     words: ClassVar[str] = "from noised uploads, at no further cost"
 

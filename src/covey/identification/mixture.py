@@ -33,7 +33,7 @@ class Mixture(Loss):
     is counted as if users compared models from the second round on, which is an upper bound.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"losses", "single_uploads"})
+    needs: ClassVar[frozenset[str]] = frozenset({"losses", "single_uploads", "fresh_steps"})
     announcements: ClassVar[tuple[str, ...]] = ("raw", "noisy_max")
     guided: ClassVar[bool] = False  # it has a start of its own
     paper: ClassVar[str] = "R-DPCFL (Malekmohammadi, Taik, Farnadi, TMLR 2025)"

@@ -2,9 +2,10 @@
 
 Groups do not break up, they collide: two groups that like one model best early on stay on it, and another model
 stays without users for ever. Stations offer such a free model to the part of a task's users whose uploads differ most
-from those of the others. Where noise hides the difference the part is a guess, and where single uploads are not seen
-the offered model is a copy, among which devices toss a coin. Devices then decide for themselves: users of one
-group soon meet again on one model. All of it is post-processing of what was released or broadcast.
+from those of the others. Where noise hides the difference the part is a guess, and where single uploads are not seen,
+or do not show steps of their round alone, the offered model is a copy, among which devices toss a coin. Devices then
+decide for themselves: users of one group soon meet again on one model. All of it is post-processing of what was
+released or broadcast.
 """
 
 from __future__ import annotations
@@ -145,11 +146,11 @@ def offer_free_model(
 
 
 def hear(at: RuleRound, found: Identification, trained: Trained) -> Evidence:
-    """The evidence of earlier rounds and of this round's uploads; uploads that are not seen leave none."""
+    """The evidence of earlier rounds and of this round's uploads; those not seen, or not of one model, leave none."""
     intake = trained.intake
     rows = np.flatnonzero(intake.accepted & (found.identities[intake.users] >= 0))
     users = intake.users[rows]
-    if at.blind:
+    if at.blind or "fresh_steps" in at.training.withholds:
         return Evidence.remembered(at.memory, at.users, users)
     evidence = Evidence.remembered(at.memory, at.users, users, at.models.shape[1]).settled(found.identities)
     noise_std = at.training.upload_noise(trained.noise_std[users], at.samples[users])

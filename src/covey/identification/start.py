@@ -99,7 +99,7 @@ class ReleaseStart(Start):
     32 MB. With more users or weights than that (`LARGEST`) groups begin with the uploads of the last round alone.
     """
 
-    needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
+    needs: ClassVar[frozenset[str]] = frozenset({"single_uploads", "fresh_steps"})
     grows: ClassVar[bool] = True
 
     @property

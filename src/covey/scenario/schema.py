@@ -539,17 +539,20 @@ class Training(Section):
     personal: Annotated[str, PartName(PERSONALS)] = Field(
         "none",
         description=(
-            "Model that each device trains for itself, beside that of its task: `none`, `ditto` (pulled towards the"
-            " received model), or your own as module:attribute. It never leaves the device and costs no privacy."
+            "Model of each user's own, beside that of its task: `none`, `ditto` (trained besides, pulled towards the"
+            " received model; it never leaves the device and costs no privacy), `mr_mtl` (local training starts from"
+            " it, pulled towards the received model, and makes the upload, charged as usual), or your own as"
+            " module:attribute."
         ),
     )
-    personal_steps: Count = Field(10, description="Local steps of a personal model in a round.")
-    personal_batch: Batch = Field(32, description="Samples of such a step; 0 takes all of them.")
-    personal_rate: Positive = Field(0.1, description="Its step size.")
+    personal_steps: Count = Field(10, description="`ditto`: local steps of a personal model in a round.")
+    personal_batch: Batch = Field(32, description="`ditto`: samples of such a step; 0 takes all of them.")
+    personal_rate: Positive = Field(0.1, description="`ditto`: its step size.")
     personal_pull: NonNegative = Field(
         0.1,
         description=(
-            "How strongly `ditto` pulls a personal model towards that of its task, lambda; with 0 it is trained alone."
+            "How strongly `ditto` and `mr_mtl` pull a user's own model towards that of its task, lambda; with 0 it is"
+            " trained alone."
         ),
     )
 

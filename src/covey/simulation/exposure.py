@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from covey.simulation.history import History
 
 ALONE = "Somebody who sees one upload of a user and nothing else of it."
+CARRIED = (
+    "Somebody who sees one upload of a user and nothing else of it. Uploads are users' own models, which hold what was"
+    " released of all earlier rounds, so that one counts as everything that its user released."
+)
 SUMS = (
     "Somebody who sees opened sums only, never a single upload, and who in every sum works together with all users but"
     " the user and {honest} others, those with the least noise; noise of rounding to fixed point is left out."
@@ -22,11 +26,16 @@ SUMS = (
 
 
 def single_upload(history: History, training: LocalTraining) -> dict[str, Any] | None:
-    """The largest epsilon of one upload; None where nobody uploaded."""
+    """The largest epsilon of one upload; None where nobody uploaded.
+
+    An upload that holds the sums of earlier rounds tells as much as all of them.
+    """
     noise = history.user_column("noise_std")
     paid = history.user_column("station") >= 0
     if not paid.any():
         return None
+    if training.carries_over:
+        return {"epsilon_max": float(history.ledger.epsilon("exact").max()), "assumption": CARRIED}
     delta, largest = history.scenario.privacy.delta, 0.0
     lowest = np.where(paid, noise, np.inf).min(axis=0)  # a user's other uploads have more noise
     users = np.flatnonzero(paid.any(axis=0))
@@ -48,12 +57,14 @@ def under_aggregation(history: History, training: LocalTraining, honest: int | N
     `security.minimum` - 1 others where not given: that many are in every opened sum. The noise of the honest adds up: a
     sum over users weights every sum of gradients with X_i alpha / size, so that in units of what the user itself adds,
     noise is sqrt(sum_j w_j^2 / w_i^2) times as large, w_j its standard deviation in the weighted upload. That holds for
-    uploads of one noised sum; of several, and of sampled ones, no gain is claimed. An upload that is in no sum counts
-    as if it was seen.
+    uploads of one noised sum; of several, of sampled ones, and of those that hold sums of earlier rounds, no gain is
+    claimed. An upload that is in no sum counts as if it was seen.
     """
     scenario = history.scenario
     noise, station = history.user_column("noise_std"), history.user_column("station")
     if scenario.security.mode != "masked" or not history.records or scenario.privacy.noise == "off":
+        return None
+    if training.carries_over:
         return None
     others = scenario.security.minimum - 1 if honest is None else honest
     joined, task = history.user_column("joined") > 0, history.user_column("identity")

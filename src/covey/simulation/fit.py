@@ -62,9 +62,9 @@ def check_parts(
         )
 
 
-def what_is_lacking(scenario: Scenario, members: Members) -> dict[str, str]:
+def what_is_lacking(scenario: Scenario, members: Members, training: LocalTraining) -> dict[str, str]:
     """What no part can have in this run, by need, and why."""
-    lacking: dict[str, str] = {}
+    lacking = dict(training.withholds)
     if scenario.security.mode != "none":
         lacking["single_uploads"] = lacking["single_announcements"] = (
             f"security.mode is '{scenario.security.mode}', where stations see sums only; choose another, or set"

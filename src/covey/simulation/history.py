@@ -9,11 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.errors import CoveyError
-from covey.federated import REASONS, LocalTraining
+from covey.federated import REASONS, LocalTraining, build_training
 from covey.identification import matching
 from covey.identification.rule import ScoreRule, rule_of
 from covey.network import VIOLATION_KINDS
-from covey.parts import LOCAL_TRAININGS
 from covey.privacy import Ledger
 from covey.privacy.accounting import METHODS
 from covey.privacy.words import NEIGHBOURS
@@ -271,10 +270,9 @@ class History:
     def _training(self) -> LocalTraining | None:
         """The local training; None where it cannot be imported here."""
         try:
-            training: LocalTraining = LOCAL_TRAININGS.build(self.scenario.training.local, self.scenario)
+            return build_training(self.scenario)[0]
         except CoveyError:
             return None
-        return training
 
     def _privacy(self) -> dict[str, Any]:
         privacy = self.scenario.privacy

@@ -223,6 +223,14 @@ def checked_reach(world: World, reach: Any, users: int) -> NDArray[np.float64]:
     return np.asarray(reach)
 
 
+def checked_kept(world: World, kept: NDArray[np.float32], users: int) -> NDArray[np.float32]:
+    """(n, D) models of their own that `users` users keep, where uploads are made from them."""
+    if kept.shape != (users, world.weights):
+        why = f"has `uploads`, but its local training kept models of shape {kept.shape}; return a LocalUpdate with kept"
+        raise _refused(world, PERSONALS, world.personal, why)
+    return kept
+
+
 def check_training(world: World) -> None:
     """Refuse local training whose public answers are no arrays, on two users before round 1."""
     some = slice(0, 2)

@@ -35,6 +35,7 @@ from covey.simulation.own_parts import (
     checked_gains,
     checked_groups,
     checked_identification,
+    checked_kept,
     checked_models,
     checked_reach,
     checked_releases,
@@ -68,7 +69,7 @@ def finish_round(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Finis
     selected = selected & turn.observation.available
     decision = allocate(world, turn, selected)
     uploads = train(world, turn, decision)
-    personal = personalise(world, turn)
+    personal = personalise(world, turn, uploads)
     decision = reconcile_ledger(world, turn, decision, uploads)
     new = aggregate(world, turn, decision, uploads)
     evaluation = evaluate(world, turn, new)
@@ -211,6 +212,7 @@ def train(world: World, turn: Turn, decision: Decision) -> Uploads:
     steps = Steps(
         users, identities[users], world.clip[users], decision.noise_std[users], training.learning_rate, batch,
         world.samples[users], stations=decision.plan.station[users], blocks=decision.plan.block[users],
+        own=_own(state, users) if world.personal.uploads and world.has_personal else None,
     )  # fmt: skip
     result = world.fleet.release(state.round, steps)
     reach = training.reach(world.clip[users], world.samples[users], decision.noise_std[users], world.weights)
@@ -223,23 +225,36 @@ def train(world: World, turn: Turn, decision: Decision) -> Uploads:
         checked_reach(world, reach, len(users)),
         sealed=world.masked,
     )
-    return Uploads(intake, result.mean_norm, result.clipped_fraction, result.refused)
+    return Uploads(intake, result.mean_norm, result.clipped_fraction, result.refused, result.kept)
 
 
-def personalise(world: World, turn: Turn) -> PersonalModels:
-    """Users train the models that they keep for themselves, from what they received; nothing of it leaves them."""
+def _own(state: State, users: NDArray[np.int64]) -> list[NDArray[np.float32] | None]:
+    """Models of their own that these users have, (D,) each."""
+    return [state.personal[user] if state.personal_begun[user] else None for user in users]
+
+
+def personalise(world: World, turn: Turn, uploads: Uploads) -> PersonalModels:
+    """Users train the models that they keep for themselves, from what they received; nothing of it leaves them.
+
+    Where uploads are made from them, they were trained with these, and are only measured here; a user without one yet
+    has the received one.
+    """
     state, identities = turn.state, turn.identification.identities
     weights, begun = state.personal.copy(), state.personal_begun.copy()
     trained = np.zeros(world.users, dtype=bool)
     loss, right = np.full((2, world.users), np.nan)
-    if world.personal.trains:
+    if world.has_personal:
+        if world.personal.uploads:
+            served = uploads.intake.users
+            weights[served], begun[served] = checked_kept(world, uploads.kept, len(served)), True
         trained = (identities >= 0) & models_in_play(state.memory, world.tasks)[identities]
         users = np.flatnonzero(trained)
         own = [weights[user] if begun[user] else None for user in users]
         found, loss[users], right[users] = world.engine.personalise(
             world.personal, state.round, users, identities[users], own
         )
-        weights[users], begun[users] = found, True
+        if not world.personal.uploads:
+            weights[users], begun[users] = found, True
     return PersonalModels(weights, begun, trained, loss, right)
 
 

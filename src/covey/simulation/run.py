@@ -26,10 +26,10 @@ from covey.federated import (
     LocalTraining,
     Loss,
     Members,
-    Personal,
     Transport,
     build_loss,
     build_model,
+    build_training,
     count_weights,
     initial_weights,
 )
@@ -37,7 +37,7 @@ from covey.federated.training import least_noise
 from covey.identification import Rule, ScoreRule, build_rule
 from covey.identification.start import build_start, known_models
 from covey.part_checks import why_not_callable
-from covey.parts import AGGREGATIONS, CHANNELS, DATA_OVER_TIME, LOCAL_TRAININGS, MOBILITIES, PERSONALS, RULES
+from covey.parts import AGGREGATIONS, CHANNELS, DATA_OVER_TIME, MOBILITIES, RULES
 from covey.privacy import Journal, Ledger, build_noise, charge_lost, labelled
 from covey.radio import ChannelModel, MobilityModel, TraceMobility, build_channel, build_mobility, place
 from covey.scenario import Scenario, load_scenario
@@ -152,12 +152,11 @@ class Simulation:
             users_m = mobility.first_m
         rule = build_rule(scenario)
         start = build_start(scenario, rule)
-        training: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
+        training, personal = build_training(scenario)
         aggregation: Aggregation = AGGREGATIONS.build(scenario.training.aggregation, scenario)
         resolved = with_target(scenario, members.samples, rounds=rounds, training=training, rule=rule)
-        personal: Personal = PERSONALS.build(scenario.training.personal, scenario)
         over_time: DataOverTime = DATA_OVER_TIME.build(scenario.data.over_time, scenario, seed)
-        lacking = what_is_lacking(scenario, members) | ({} if fleet is None else dict(fleet.lacks))
+        lacking = what_is_lacking(scenario, members, training) | ({} if fleet is None else dict(fleet.lacks))
         check_parts(scenario, lacking, rule, start, training, aggregation, personal, over_time)
         self.world = World(
             scenario=resolved,
@@ -272,8 +271,8 @@ class Simulation:
             served_rounds=np.zeros(world.users, dtype=np.int64),
             exhausted=np.zeros(world.users, dtype=bool),
             memory=world.start.memory,
-            personal=np.zeros((world.users, world.weights) if world.personal.trains else (0, 0), dtype=np.float32),
-            personal_begun=np.zeros(world.users if world.personal.trains else 0, dtype=bool),
+            personal=np.zeros((world.users, world.weights) if world.has_personal else (0, 0), dtype=np.float32),
+            personal_begun=np.zeros(world.users if world.has_personal else 0, dtype=bool),
             ledger=ledger,
         )
 

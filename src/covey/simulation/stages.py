@@ -47,13 +47,15 @@ class Decision:
 class Uploads:
     """What the stations let in of the served users' local models, and clipping statistics (n,).
 
-    refused: users whose own budget could not pay, so that nothing left them.
+    refused: users whose own budget could not pay, so that nothing left them. kept: (n, D) models of their own that the
+    users keep on the device, lost or rejected as their uploads may be; empty where uploads are not made from such.
     """
 
     intake: Intake
     mean_norm: NDArray[np.float64]
     clipped_fraction: NDArray[np.float64]
     refused: NDArray[np.int64]
+    kept: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))
 
 
 @dataclass(frozen=True)
@@ -84,8 +86,8 @@ class NewModels:
 class PersonalModels:
     """Models that users keep for themselves after the round; empty where users have none.
 
-    weights: (U, D); begun, trained: (U,) bool, users that have one, and that trained it in this round; test_loss_sum,
-    test_correct: (U,) on its test samples, NaN for users that did not train.
+    weights: (U, D); begun, trained: (U,) bool, users that have one, and that were asked for it in this round;
+    test_loss_sum, test_correct: (U,) on its test samples, NaN for users that were not.
     """
 
     weights: NDArray[np.float32]

@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.errors import ScenarioError
-from covey.federated import LocalTraining
+from covey.federated import LocalTraining, build_training
 from covey.identification import Rule, ScoreRule, build_rule
-from covey.parts import LOCAL_TRAININGS
 from covey.privacy.target import v_max_for
 from covey.scenario import Scenario
 
@@ -34,7 +33,7 @@ def with_target(
             " holds; set privacy.noise to 'replay' or 'secure', or leave the target out"
         )
     # Whatever the noise, parts are the same.
-    part: LocalTraining = training or LOCAL_TRAININGS.build(scenario.training.local, scenario)
+    part = training or build_training(scenario)[0]
     ruled, planned = rule or build_rule(scenario), rounds or scenario.training.rounds
     clip = np.asarray(scenario.training.clip * samples.mean() / samples, dtype=np.float64)
     cap = v_max_for(

@@ -67,6 +67,11 @@ class World:
         return self.fleet
 
     @property
+    def has_personal(self) -> bool:
+        """Whether users here keep models of their own; devices elsewhere keep theirs to themselves."""
+        return self.personal.trains and self.data is not None
+
+    @property
     def masked(self) -> bool:
         """Whether stations see masked sums only."""
         return self.scenario.security.mode == "masked"

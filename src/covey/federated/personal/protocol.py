@@ -2,8 +2,9 @@
 
 Personal models are a part (`covey.parts.PERSONALS`): a class that is constructed with the scenario of a run. `run` is
 called where the samples are. Its result stays there: it is not uploaded, aggregated or announced, so that it needs no
-noise and costs no privacy. That a simulation measures its accuracy is a measurement by the experimenter, which no
-epsilon covers.
+noise and costs no privacy. A part with `uploads` is trained by local training instead, which is `training` then: it
+starts from the user's own model, its uploads are charged as always, and what it keeps stays on the device. That a
+simulation measures the accuracy of either is a measurement by the experimenter, which no epsilon covers.
 """
 
 from __future__ import annotations
@@ -17,11 +18,16 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
+from covey.errors import ScenarioError
 from covey.federated.losses import Loss, loss_of
+from covey.federated.training import LocalTraining
 from covey.scenario import Scenario
 
 Ints = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
+
+#: Keys of [training] that are about personal models alone.
+OPTIONS = ("personal_steps", "personal_batch", "personal_rate", "personal_pull")
 
 
 @dataclass(frozen=True)
@@ -45,13 +51,30 @@ class PersonalProblem:
 
 
 class Personal(ABC):
-    """Base of all personal models; needs: see `covey.parts.NEEDS`. Without `trains` there are none."""
+    """Base of all personal models; needs: see `covey.parts.NEEDS`. Without `trains` there are none.
+
+    uploads: whether local training starts from the model and makes the next one, in rounds in which the user is served;
+    `run` then gives it back as it is. options: keys of `OPTIONS` that it reads, others are refused.
+    """
 
     needs: ClassVar[frozenset[str]] = frozenset({"personal_models"})
     trains: ClassVar[bool] = True
+    uploads: ClassVar[bool] = False
+    options: ClassVar[frozenset[str]] = frozenset(OPTIONS)
 
     def __init__(self, scenario: Scenario) -> None:
         self.scenario = scenario
+        training = scenario.training
+        for key in OPTIONS:
+            if key not in self.options and getattr(training, key) != type(training).model_fields[key].default:
+                raise ScenarioError(
+                    f"training.{key} is {getattr(training, key)}, but training.personal is '{training.personal}', which"
+                    f" does not use it; put it back with training.{key}=default"
+                )
+
+    def training(self, local: LocalTraining) -> LocalTraining:
+        """The local training of runs with these personal models, from the one that the scenario names."""
+        return local
 
     @abstractmethod
     def run(self, problem: PersonalProblem) -> Weights:

@@ -1,7 +1,7 @@
 """Optimisers of local steps, on all weights as one vector, and how far noise travels through them.
 
 All of it is post-processing of noised sums: momentum and Adam's averages are made of noised sums alone and start at 0
-in every round, weight decay and the proximal term of weights that are made of them.
+in every round, weight decay and the proximal term of weights that are made of them and of broadcast models.
 """
 
 from __future__ import annotations
@@ -44,10 +44,14 @@ class Settings:
 
 
 class Optimiser:
-    """Steps of one user in one round, from the weights `start` (D,), which are left as they are."""
+    """Steps of one user in one round, from the weights `start` (D,), which are left as they are.
 
-    def __init__(self, settings: Settings, start: Tensor) -> None:
-        self.settings, self.start, self.weights = settings, start, start.clone()
+    The proximal term pulls towards `anchor` (D,), by default towards where the steps begin.
+    """
+
+    def __init__(self, settings: Settings, start: Tensor, anchor: Tensor | None = None) -> None:
+        self.settings, self.weights = settings, start.clone()
+        self.anchor = start if anchor is None else anchor
         self._taken = 0
         self._average: Tensor | None = None
         self._squares: Tensor | None = None
@@ -66,7 +70,7 @@ class Optimiser:
         if use.weight_decay > 0:
             total = total + self.weights * (size * use.weight_decay)
         if use.proximal > 0:
-            total = total + (self.weights - self.start) * (size * use.proximal)
+            total = total + (self.weights - self.anchor) * (size * use.proximal)
         if use.momentum > 0:
             total = total if self._average is None else self._average * use.momentum + total
             self._average = total
@@ -76,7 +80,7 @@ class Optimiser:
         """As torch.optim.AdamW."""
         use, (first, second) = self.settings, _ADAM
         if use.proximal > 0:
-            gradient = gradient + (self.weights - self.start) * use.proximal
+            gradient = gradient + (self.weights - self.anchor) * use.proximal
         if use.weight_decay > 0:
             self.weights = self.weights * (1.0 - use.rate * use.weight_decay)
         if self._average is None or self._squares is None:
@@ -106,16 +110,31 @@ def travel(settings: Settings, steps: int) -> Travel:
     return _adam_travel(settings.rate, steps) if settings.optimizer == "adam" else _sgd_travel(settings, steps)
 
 
+@lru_cache(maxsize=64)
+def remaining(settings: Settings, steps: int) -> Floats:
+    """(n,) share of a distance from the anchor that 1 to n steps leave of it, without gradients.
+
+    Adam divides a pull by its size, so that no share is known: 1.
+    """
+    return np.ones(steps) if settings.optimizer == "adam" else _sgd_walk(settings, steps, 1.0, 0.0)
+
+
 def _sgd_travel(settings: Settings, steps: int) -> Travel:
     """From the response to one unit gradient: SGD is linear in its gradients, and every step responds alike."""
-    pull = settings.weight_decay + settings.proximal
-    response = np.empty(steps)
-    where, velocity = 0.0, 0.0
-    for step in range(steps):
-        velocity = settings.momentum * velocity + (1.0 if step == 0 else pull * where)
-        where -= settings.rate * velocity
-        response[step] = where
+    response = _sgd_walk(settings, steps, 0.0, 1.0)
     return Travel(np.cumsum(np.abs(response)), np.sqrt(np.cumsum(np.square(response))))
+
+
+def _sgd_walk(settings: Settings, steps: int, where: float, gradient: float) -> Floats:
+    """(n,) where 1 to n steps of SGD lead from `where`, with this `gradient` in the first one and pulled towards 0."""
+    pull = settings.weight_decay + settings.proximal
+    walk = np.empty(steps)
+    velocity = 0.0
+    for step in range(steps):
+        velocity = settings.momentum * velocity + (gradient if step == 0 else 0.0) + pull * where
+        where -= settings.rate * velocity
+        walk[step] = where
+    return walk
 
 
 def _adam_travel(rate: float, steps: int) -> Travel:

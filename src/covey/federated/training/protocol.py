@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
@@ -34,12 +34,13 @@ Weights = npt.NDArray[np.float32]
 class LocalProblem:
     """Inputs of one user's local training in one round.
 
-    module: the network; its current weights do not matter. weights: (D,) initial weights. clip: norm to which every
-    sample's gradient is clipped; noise_std: of the noise on a sum of clipped gradients, 0 for none. samples: public
-    number of the user's samples; size: that of a batch, by which sums are divided. next_batch() draws the next batch, x
-    (n, *shape) and y (n,): those of one shuffled pass do not overlap, and a new pass begins when fewer than a batch are
-    left. poisson_batch() draws each sample with probability size / samples, independently, and may be empty.
-    normals(steps) draws standard normal values, (steps, D); call it once.
+    module: the network; its current weights do not matter. weights: (D,) initial weights, as received. clip: norm to
+    which every sample's gradient is clipped; noise_std: of the noise on a sum of clipped gradients, 0 for none.
+    samples: public number of the user's samples; size: that of a batch, by which sums are divided. next_batch() draws
+    the next batch, x (n, *shape) and y (n,): those of one shuffled pass do not overlap, and a new pass begins when
+    fewer than a batch are left. poisson_batch() draws each sample with probability size / samples, independently, and
+    may be empty. normals(steps) draws standard normal values, (steps, D); call it once. own: (D,) model of the user's
+    own that its uploads are made from (`covey.federated.personal`), if it has one by now.
     """
 
     module: nn.Module
@@ -52,6 +53,7 @@ class LocalProblem:
     next_batch: Callable[[], tuple[Tensor, Tensor]]
     poisson_batch: Callable[[], tuple[Tensor, Tensor]]
     normals: Callable[[int], Floats]
+    own: Weights | None = None
 
     @property
     def loss(self) -> Loss:
@@ -63,12 +65,14 @@ class LocalTraining(ABC):
     """Base of all local training.
 
     needs: see `covey.parts.NEEDS`; options: keys of `covey.scenario.schema.LOCAL_OPTIONS` that it reads, others are
-    refused; units: values of `privacy.unit` that its releases are right for.
+    refused; units: values of `privacy.unit` that its releases are right for; withholds: needs of other parts that runs
+    with it cannot meet, and why.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
     options: ClassVar[frozenset[str]] = frozenset()
     units: ClassVar[frozenset[str]] = frozenset({"sample"})
+    withholds: ClassVar[Mapping[str, str]] = {}
     _factor: float = 1.0
 
     def __init__(self, scenario: Scenario) -> None:
@@ -89,6 +93,11 @@ class LocalTraining(ABC):
                 f"privacy.unit is '{unit}', but training.local is '{training.local}', which does not protect that;"
                 ' set training.local = "sgd", or put it back with privacy.unit=default'
             )
+
+    @property
+    def carries_over(self) -> bool:
+        """Whether an upload holds noised sums of the user's earlier rounds, so that it tells as much as they all do."""
+        return False
 
     @property
     def learning_rate(self) -> float:

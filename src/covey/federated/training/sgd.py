@@ -24,7 +24,7 @@ from covey.federated.losses import loss_of
 from covey.federated.models import load_flat
 from covey.federated.steps import LocalUpdate
 from covey.federated.training.optimisers import Optimiser, Settings, travel
-from covey.federated.training.protocol import Floats, Ints, LocalProblem, LocalTraining
+from covey.federated.training.protocol import Floats, Ints, LocalProblem, LocalTraining, Weights
 from covey.privacy import GaussianReleases
 from covey.scenario.schema import LOCAL_OPTIONS
 
@@ -69,8 +69,7 @@ class Sgd(LocalTraining):
         """
         if self._whole_device:
             return np.asarray(self.learning_rate * noise_std / samples)
-        counts = self.steps(samples)
-        noise = travel(self._settings(self.learning_rate), int(counts.max(initial=1))).noise[counts - 1]
+        noise = Sgd._travel(self, self.learning_rate, samples)[1]
         if self.scenario.training.optimizer == "adam":
             return np.where(noise_std > 0, noise, 0.0)
         return np.asarray(noise * noise_std / self._sizes(samples))
@@ -104,15 +103,34 @@ class Sgd(LocalTraining):
     def _reach(self, rate: float, clip: Floats, samples: Ints, noise_std: Floats, length: int) -> Floats:
         if self._whole_device:
             return reach(clip, samples, noise_std, rate, length)
-        counts, one = self.steps(samples), np.ones(len(samples), dtype=np.int64)
-        most, row = travel(self._settings(rate), int(counts.max(initial=1))), counts - 1
+        longest, noise = self._travel(rate, samples)
+        one = np.ones(len(samples), dtype=np.int64)
         if self.scenario.training.optimizer == "adam":
-            return reach(most.longest[row] * math.sqrt(length), one, 0.0 * noise_std, 1.0, length)
+            return reach(longest * math.sqrt(length), one, 0.0 * noise_std, 1.0, length)
         sizes, largest = self._sizes(samples), self._sizes(samples).astype(np.float64)
         if self.scenario.training.sampling == "poisson":
-            unlikely = np.log(counts / _LARGER)  # Bernstein's inequality
+            unlikely = np.log(self.steps(samples) / _LARGER)  # Bernstein's inequality
             largest = np.minimum(samples, sizes + unlikely / 3.0 + np.sqrt(unlikely**2 / 9.0 + 2.0 * sizes * unlikely))
-        return reach(most.longest[row] * clip * largest / sizes, one, most.noise[row] * noise_std / sizes, 1.0, length)
+        return reach(longest * clip * largest / sizes, one, noise * noise_std / sizes, 1.0, length)
+
+    def _travel(self, rate: float, samples: Ints) -> tuple[Floats, Floats]:
+        """(n,) each: `Travel` of as many steps as users with `samples` (n,) take in a round."""
+        counts = self.steps(samples)
+        most = travel(self._settings(rate), int(counts.max(initial=1)))
+        return most.longest[counts - 1], most.noise[counts - 1]
+
+    @property
+    def _drifts(self) -> bool:
+        """Whether something that `reach` leaves out moves an upload, so that the user shortens it."""
+        return self.scenario.training.weight_decay > 0
+
+    def _optimiser(self, problem: LocalProblem, received: Tensor) -> Optimiser:
+        """The optimiser of a round, at the weights where its steps begin."""
+        return Optimiser(self._settings(problem.learning_rate), received)
+
+    def _kept(self, problem: LocalProblem, weights: Tensor) -> Weights | None:
+        """(D,) the model that the user keeps, made of where its steps ended; None where it keeps none."""
+        return None
 
     def _batches(self, problem: LocalProblem) -> Callable[[], tuple[Tensor, Tensor]]:
         return problem.poisson_batch if self.scenario.training.sampling == "poisson" else problem.next_batch
@@ -120,8 +138,8 @@ class Sgd(LocalTraining):
     def _run_samples(self, problem: LocalProblem) -> LocalUpdate:
         """Steps on noised sums of clipped gradients, in float64, rounded once at the end."""
         draw, count = self._batches(problem), int(self.steps(np.array([problem.samples]))[0])
-        start = torch.from_numpy(problem.weights.astype(np.float64))
-        optimiser = Optimiser(self._settings(problem.learning_rate), start)
+        received = torch.from_numpy(problem.weights.astype(np.float64))
+        optimiser = self._optimiser(problem, received)
         noise = torch.from_numpy(problem.normals(count)) if problem.noise_std > 0 else None
         norms, seen, rejected = [], 0, 0
         for step in range(count):
@@ -133,8 +151,8 @@ class Sgd(LocalTraining):
             norms.append(found.norms.numpy())
             seen, rejected = seen + len(x), rejected + found.rejected
         update = optimiser.weights
-        if self.scenario.training.weight_decay > 0:
-            update = start + self._shortened(update - start, problem)
+        if self._drifts:
+            update = received + self._shortened(update - received, problem)
         every = np.concatenate(norms)
         finite = every[np.isfinite(every)]
         return LocalUpdate(
@@ -142,6 +160,7 @@ class Sgd(LocalTraining):
             mean_norm=float(finite.mean()) if len(finite) else 0.0,
             clipped_fraction=float((finite > problem.clip).sum() / max(seen, 1)),
             rejected=rejected,
+            kept=self._kept(problem, optimiser.weights),
         )
 
     def _shortened(self, update: Tensor, problem: LocalProblem) -> Tensor:
@@ -155,14 +174,14 @@ class Sgd(LocalTraining):
     def _run_device(self, problem: LocalProblem) -> LocalUpdate:
         """Plain steps; then the whole update is clipped and noised."""
         draw, count = self._batches(problem), int(self.steps(np.array([problem.samples]))[0])
-        start = torch.from_numpy(problem.weights.copy())
-        optimiser = Optimiser(self._settings(problem.learning_rate), start)
+        received = torch.from_numpy(problem.weights.copy())
+        optimiser = self._optimiser(problem, received)
         for _ in range(count):
             x, y = draw()
             optimiser.step(_mean_gradient(problem.module, optimiser.weights, x, y, problem.size))
-        start = start.double()
+        received = received.double()
         scale = problem.learning_rate / problem.samples
-        total, most = (start - optimiser.weights.double()) / scale, problem.clip * problem.samples
+        total, most = (received - optimiser.weights.double()) / scale, problem.clip * problem.samples
         length = float(torch.linalg.vector_norm(total))
         # An update that is not finite would reveal itself; it counts as none.
         finite = math.isfinite(length)
@@ -174,10 +193,11 @@ class Sgd(LocalTraining):
         if problem.noise_std > 0:
             total = total + torch.from_numpy(problem.normals(1)[0]) * problem.noise_std
         return LocalUpdate(
-            _rounded(start - total * scale),
+            _rounded(received - total * scale),
             mean_norm=length / problem.samples if finite else 0.0,
             clipped_fraction=float(clipped),
             rejected=0 if finite else problem.samples,
+            kept=self._kept(problem, optimiser.weights),
         )
 
 

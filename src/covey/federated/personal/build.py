@@ -1,0 +1,15 @@
+"""Local training and personal models of a scenario: made together, for some personal models are uploaded."""
+
+from __future__ import annotations
+
+from covey.federated.personal.protocol import Personal
+from covey.federated.training import LocalTraining
+from covey.parts import LOCAL_TRAININGS, PERSONALS
+from covey.scenario import Scenario
+
+
+def build_training(scenario: Scenario) -> tuple[LocalTraining, Personal]:
+    """The local training of a scenario, as its personal models have it, and these."""
+    local: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
+    personal: Personal = PERSONALS.build(scenario.training.personal, scenario)
+    return personal.training(local), personal

@@ -24,6 +24,11 @@ class Chain:
         self._layers = list(module)
         self._hooks: dict[nn.Module, LayerHook] = {hook.layer: hook for hook in hooks}
 
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The layers in order, the first of which flattens samples."""
+        return list(self._layers)
+
     @classmethod
     def of(cls, module: nn.Module, hooks: Sequence[LayerHook]) -> Chain | None:
         """The chain that the module is, with a hook on each `Linear`; None for any other module."""
@@ -50,11 +55,7 @@ class Chain:
             for layer in self._layers:
                 inputs, x = x, layer(x)
                 passed.append((layer, inputs, x))
-            scores = functional.log_softmax(x, 1)
-            losses = functional.nll_loss(scores, y, reduction="none")
-            ones, nothing = torch.ones_like(losses), losses.new_zeros(())
-            gradients = torch.ops.aten.nll_loss_backward(ones, scores, y, None, _EACH, _IGNORED, nothing)
-            gradients = torch.ops.aten._log_softmax_backward_data(gradients, scores, 1, scores.dtype)
+            losses, gradients = loss_gradients(x, y)
             unseen = len(self._hooks)
             for layer, inputs, outputs in reversed(passed):
                 hook = self._hooks.get(layer)
@@ -67,6 +68,15 @@ class Chain:
                     break  # nobody needs the gradient of the samples
                 gradients = hook.input_gradient(inputs, gradients)
         return losses
+
+
+def loss_gradients(outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy losses (n,) of `outputs` (n, classes) for classes `y`, and their gradients (n, classes)."""
+    scores = functional.log_softmax(outputs, 1)
+    losses = functional.nll_loss(scores, y, reduction="none")
+    ones, nothing = torch.ones_like(losses), losses.new_zeros(())
+    gradients = torch.ops.aten.nll_loss_backward(ones, scores, y, None, _EACH, _IGNORED, nothing)
+    return losses, torch.ops.aten._log_softmax_backward_data(gradients, scores, 1, scores.dtype)
 
 
 def _watched(layer: nn.Module) -> bool:

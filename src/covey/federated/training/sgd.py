@@ -23,6 +23,7 @@ from covey.federated.clip import clipped_gradient_sum
 from covey.federated.intake import ROUNDING, reach
 from covey.federated.models import load_flat
 from covey.federated.steps import LocalUpdate
+from covey.federated.training.full_batch import FullBatchSteps, full_batch_steps
 from covey.federated.training.optimisers import Optimiser, Settings, travel
 from covey.federated.training.protocol import Floats, Ints, LocalProblem, LocalTraining
 from covey.privacy import GaussianReleases
@@ -121,6 +122,14 @@ class Sgd(LocalTraining):
         """Steps on noised sums of clipped gradients, in float64, rounded once at the end."""
         draw, count = self._batches(problem), int(self.steps(np.array([problem.samples]))[0])
         start = torch.from_numpy(problem.weights.astype(np.float64))
+        together = self._full_batch(problem, start, count, problem.clip) if problem.noise_std == 0 else None
+        if together is not None:
+            return LocalUpdate(
+                _rounded(together.weights),
+                mean_norm=float(together.norms.mean()),
+                clipped_fraction=float((together.norms > problem.clip).mean()),
+                rejected=0,
+            )
         optimiser = Optimiser(self._settings(problem.learning_rate), start)
         noise = torch.from_numpy(problem.normals(count)) if problem.noise_std > 0 else None
         norms, seen, rejected = [], 0, 0
@@ -144,6 +153,17 @@ class Sgd(LocalTraining):
             rejected=rejected,
         )
 
+    def _full_batch(self, problem: LocalProblem, start: Tensor, count: int, clip: float) -> FullBatchSteps | None:
+        """All steps at once where every one is plain and takes all samples, and where that is faster."""
+        training = self.scenario.training
+        settings = self._settings(problem.learning_rate)
+        if training.sampling == "poisson" or 0 < training.batch < problem.samples or settings != settings.plain:
+            return None
+        x, y = problem.next_batch()
+        return full_batch_steps(
+            problem.module, start, x, y, count=count, rate=settings.rate, size=problem.size, clip=clip
+        )
+
     def _shortened(self, update: Tensor, problem: LocalProblem) -> Tensor:
         """The update, no longer than what stations let in, less what rounding may add."""
         one = np.array([problem.samples])
@@ -156,13 +176,16 @@ class Sgd(LocalTraining):
         """Plain steps; then the whole update is clipped and noised."""
         draw, count = self._batches(problem), int(self.steps(np.array([problem.samples]))[0])
         start = torch.from_numpy(problem.weights.copy())
-        optimiser = Optimiser(self._settings(problem.learning_rate), start)
-        for _ in range(count):
-            x, y = draw()
-            optimiser.step(_mean_gradient(problem.module, optimiser.weights, x, y, problem.size))
+        together = self._full_batch(problem, start, count, math.inf)
+        if together is None:
+            optimiser = Optimiser(self._settings(problem.learning_rate), start)
+            for _ in range(count):
+                x, y = draw()
+                optimiser.step(_mean_gradient(problem.module, optimiser.weights, x, y, problem.size))
+        end = optimiser.weights.double() if together is None else together.weights
         start = start.double()
         scale = problem.learning_rate / problem.samples
-        total, most = (start - optimiser.weights.double()) / scale, problem.clip * problem.samples
+        total, most = (start - end) / scale, problem.clip * problem.samples
         length = float(torch.linalg.vector_norm(total))
         # An update that is not finite would reveal itself; it counts as none.
         finite = math.isfinite(length)

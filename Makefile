@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-browser lint types deploy-demo test-deploy test-ray bench bench-peers figures results study study-policies study-identities study-mnist interop docs docs-reference clean
+.PHONY: help setup run test test-browser lint types deploy-demo test-deploy test-ray bench bench-peers figures results study study-policies study-identities study-mnist study-ifca interop docs docs-reference clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -99,6 +99,12 @@ study-identities: setup  ## Repeat the study of private identities (CIFAR-10 nee
 study-mnist: setup  ## Repeat the published setting on rotated MNIST (covey data fetch mnist; about ten minutes)
 	@$(BIN)/python experiments/rotated_mnist.py runs --seeds 5
 	@$(BIN)/python experiments/rotated_mnist.py page
+
+study-ifca: setup  ## Go on with IFCA's published experiment (covey data fetch mnist; about an hour for 300 rounds on a free core)
+	@$(BIN)/python experiments/ifca_mnist.py ifca --minutes 60
+	@$(BIN)/python experiments/ifca_mnist.py global --minutes 60
+	@$(BIN)/python experiments/ifca_mnist.py local
+	@$(BIN)/python experiments/ifca_mnist.py page
 
 .venv-interop/.ready: pyproject.toml constraints.txt
 	@echo "Setting up .venv-interop ..."

@@ -252,7 +252,7 @@ def _lost(found: Results) -> list[str]:
         if first is not None and any(row["clustering_accuracy"] < 1 for row in rows[first - 1 :]):
             right = f"all were right in round {first}, but not in all rounds after it"
         lost = "no model was lost" if used == 4 else f"only {used} of 4 models were used in the last round"
-        lines.append(f"- Seed {run['seed']}: {right}; {lost}.")
+        lines.append(f"- IFCA, seed {run['seed']}: {right}; {lost}.")
     return lines if len(lines) > 1 else []
 
 

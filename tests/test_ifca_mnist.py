@@ -242,7 +242,7 @@ def test_the_page_says_how_far_runs_are(page: ModuleType, tmp_path: Path, monkey
     (tmp_path / "ifca-seed3.json").write_text(json.dumps(run))
     text = page.render_page(tmp_path)
     assert "| IFCA (`loss`), four models | 1 | 3 | 30.00 | - | 95.25 ± 0.40 | - |" in text
-    assert "- Seed 3: all were right from round 2 on; no model was lost." in text
+    assert "- IFCA, seed 3: all were right from round 2 on; no model was lost." in text
     # 297 rounds of 36 seconds, or of 9.
     assert "| 3 | 297 | 9.0 | 36.0 | 100 | 3.0 h | 0.7 h |" in text
     rows[3] |= {"clustering_accuracy": 0.75, "models_used": 3}

@@ -8,7 +8,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test test-browser lint types deploy-demo test-deploy test-ray bench bench-peers figures results study study-policies study-identities study-mnist study-private interop docs docs-reference clean
+.PHONY: help setup run test test-browser lint types deploy-demo test-deploy test-ray bench bench-peers figures results study study-policies study-identities study-mnist study-ifca study-private interop docs docs-reference clean
 
 help:  ## Show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -104,6 +104,12 @@ study-private: setup  ## Repeat the study of accuracy and privacy (CIFAR-10 and 
 	@$(BIN)/python experiments/how_private.py --tune
 	@$(BIN)/python experiments/how_private.py --judged
 	@$(BIN)/python experiments/how_private.py
+
+study-ifca: setup  ## Go on with IFCA's published experiment (covey data fetch mnist; about an hour for 300 rounds on a free core)
+	@$(BIN)/python experiments/ifca_mnist.py ifca --minutes 60
+	@$(BIN)/python experiments/ifca_mnist.py global --minutes 60
+	@$(BIN)/python experiments/ifca_mnist.py local
+	@$(BIN)/python experiments/ifca_mnist.py page
 
 .venv-interop/.ready: pyproject.toml constraints.txt
 	@echo "Setting up .venv-interop ..."

@@ -137,6 +137,13 @@ def test_the_page_on_rotated_mnist_is_what_its_cells_say() -> None:
     assert (ROOT / "docs/rotated_mnist.md").read_text(encoding="utf-8") == rendered
 
 
+def test_the_page_on_ifca_is_what_its_results_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "experiments")
+    page = importlib.import_module("ifca_mnist_page")
+    rendered = page.render_page(ROOT / "results/ifca_mnist")
+    assert (ROOT / "docs/ifca_mnist.md").read_text(encoding="utf-8") == rendered
+
+
 def test_the_results_page_is_what_its_files_say(monkeypatch: pytest.MonkeyPatch) -> None:
     from covey.figures.page import results_page
 

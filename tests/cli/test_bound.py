@@ -40,10 +40,10 @@ def ask(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of a few rounds of `quick`."""
-    out = tmp_path_factory.mktemp("bound") / "quick"
+    """Results of a few rounds of `paper_digits`."""
+    out = tmp_path_factory.mktemp("bound") / "paper_digits"
     with pytest.raises(SystemExit) as end:
-        main(["bound", "quick", "--rounds", str(ROUNDS), "--out", str(out), "--quiet"])
+        main(["bound", "paper_digits", "--rounds", str(ROUNDS), "--out", str(out), "--quiet"])
     assert not end.value.code
     return out
 
@@ -79,7 +79,7 @@ def test_bounds_are_ordered_and_their_parts_add_up(found: dict[str, Any]) -> Non
 
 
 def test_losses_and_noise_are_those_of_the_run(found: dict[str, Any]) -> None:
-    with Simulation(load_scenario("quick", PAPER_START), "greedy", rounds=ROUNDS, seed=0) as simulation:
+    with Simulation(load_scenario("paper_digits", PAPER_START), "greedy", rounds=ROUNDS, seed=0) as simulation:
         while not simulation.done:
             simulation.play()
         task_of = {task["group"]: task["task"] for task in found["tasks"]}

@@ -98,7 +98,7 @@ def test_interrupt_says_how_to_continue(place: Path) -> None:
         (["train", "quick", "--learner", "discount=2"], 2, "'discount' is '2'"),
         (["train", "quick", "--learner", "hidden"], 2, "not of the form key=value"),
         (["train", "quick", "--learning", "dream"], 2, "either surrogate or real"),
-        (["train", "quick", "--set", "training.clip=2"], 2, "no calibration for how scenario 'quick' learns"),
+        (["train", "quick", "--set", "training.clip=1"], 2, "no calibration for how scenario 'quick' learns"),
         (["train", "quick", "--head", "subset", "--set", "network.users=40"], 6, "use the additive head"),
         (["train", "quick", "--out", "whole"], 4, "already holds a training"),
         (["train", "--resume", "--out", "nowhere"], 5, "nothing to resume"),

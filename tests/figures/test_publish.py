@@ -47,7 +47,9 @@ def test_a_grid_leaves_out_seeds_that_lack_a_point() -> None:
 def test_claims_follow_from_the_csv_files(folder: Path) -> None:
     stored = json.loads((folder / "claims.json").read_text(encoding="utf-8"))["claims"]
     assert stored == [claim.to_dict() for claim in claims_of(folder, SCALES["quick"])]
-    assert all(claim["setting"] == setting_of("6", SCALES["quick"]) == "digits (scenario paper_digits)" for claim in stored)
+    assert all(
+        claim["setting"] == setting_of("6", SCALES["quick"]) == "digits (scenario paper_digits)" for claim in stored
+    )
 
 
 def test_the_page_shows_every_claim_and_every_figure(folder: Path) -> None:

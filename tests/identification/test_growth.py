@@ -68,7 +68,9 @@ def test_growth_that_cannot_happen_is_refused_where_the_rule_is_made(rule: str) 
     started = scenario_of(rule, part.announcements[0], "clustering.rescue=false", "clustering.start=release")
     if can_grow(part):
         assert isinstance(build_rule(started), part)
-    full = load_scenario("paper_digits", [f"clustering.rule={rule}", "clustering.first_tasks=4", "clustering.rescue=false"])
+    full = load_scenario(
+        "paper_digits", [f"clustering.rule={rule}", "clustering.first_tasks=4", "clustering.rescue=false"]
+    )
     assert isinstance(build_rule(full), part)
 
 

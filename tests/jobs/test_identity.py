@@ -134,10 +134,9 @@ def test_a_scenario_is_what_it_sets() -> None:
 @pytest.mark.parametrize(
     ("preset", "papers"),
     [
-        ("quick", "807bcf955152bdb5"),
+        ("paper_digits", "807bcf955152bdb5"),
         ("paper", "f4319d4065a0c736"),
-        ("femnist", "187c7ea6bae17df4"),
-        ("campus", "88f5623a5cb8d67d"),
+        ("paper_femnist", "187c7ea6bae17df4"),
     ],
 )
 def test_a_changed_default_changes_the_digest_of_the_default_alone(preset: str, papers: str) -> None:

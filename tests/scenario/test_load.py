@@ -18,8 +18,8 @@ def test_presets_load_and_survive_a_round_trip(name: str) -> None:
     assert Scenario.model_validate(tomllib.loads(dump_scenario(scenario))) == scenario
 
 
-def test_the_four_presets_are_there() -> None:
-    assert set(PRESETS) == {"quick", "paper", "femnist", "campus"}
+def test_the_presets_are_there() -> None:
+    assert set(PRESETS) == {"quick", "campus", "femnist", "cifar10", "paper", "paper_digits", "paper_femnist"}
 
 
 def test_paper_preset_is_table_two() -> None:

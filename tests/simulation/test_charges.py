@@ -260,7 +260,7 @@ def served(history) -> np.ndarray:
 
 
 def test_one_budget_for_all_ends_everybodys_releases() -> None:
-    history = simulate(load_scenario("quick", ["privacy.budget_epsilon=4"]), rounds=12)
+    history = simulate(load_scenario("paper_digits", ["privacy.budget_epsilon=4"]), rounds=12)
     assert (history.ledger.epsilon("zcdp") <= 4).all()
     refused = history.ledger.refusals > 0
     assert refused.any()

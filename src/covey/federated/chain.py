@@ -21,6 +21,11 @@ class Chain:
         self._layers = list(module)
         self._hooks: dict[nn.Module, LayerHook] = {hook.layer: hook for hook in hooks}
 
+    @property
+    def layers(self) -> list[nn.Module]:
+        """The layers in order, the first of which flattens samples."""
+        return list(self._layers)
+
     @classmethod
     def of(cls, module: nn.Module, hooks: Sequence[LayerHook]) -> Chain | None:
         """The chain that the module is, with a hook on each `Linear`; None for any other module."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
 from covey.federated.models import count_weights
 from covey.federated.strategies import GradientStrategy, strategy_for, with_strategy
+
+Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,7 @@ def clipped_gradient_sum(
 
 def _clipped_sum(strategy: GradientStrategy, x: Tensor, y: Tensor, clip: float, chunk: int | None) -> ClippedSum:
     total = torch.zeros(strategy.weights, dtype=torch.float64)
-    # Small clipping norms are multiplied in float64 at the end, to avoid underflow.
-    unit = min(clip, 1.0)
-    margin = 1 + 16 * torch.finfo(x.dtype).eps
+    unit = clipping_unit(clip)
     # As few chunks as possible, all of about the same length.
     length = -(-len(x) // -(-len(x) // (chunk or strategy.chunk)))
     norms, losses, rejected = [], [], 0
@@ -65,7 +66,7 @@ def _clipped_sum(strategy: GradientStrategy, x: Tensor, y: Tensor, clip: float, 
         for part_x, part_y in zip(torch.split(x, length), torch.split(y, length), strict=True):
             squares, part_losses = strategy.run(part_x, part_y)
             part_norms = np.sqrt(squares)
-            factors = np.minimum(clip / unit / margin / part_norms, min(1 / unit, 1e30))
+            factors = clipping_factors(part_norms, clip, x.dtype)
             bad = None
             if not np.isfinite(squares).all():
                 bad = ~np.isfinite(squares)
@@ -78,6 +79,17 @@ def _clipped_sum(strategy: GradientStrategy, x: Tensor, y: Tensor, clip: float, 
     if unit != 1.0:
         total.mul_(unit)
     return ClippedSum(total, torch.from_numpy(np.concatenate(norms)), torch.cat(losses), rejected)
+
+
+def clipping_unit(clip: float) -> float:
+    """What sums with `clipping_factors` are multiplied by, in float64: small clipping norms would underflow before."""
+    return min(clip, 1.0)
+
+
+def clipping_factors(norms: Floats, clip: float, dtype: torch.dtype) -> Floats:
+    """(n,) factors that scale gradients of these `norms` (n,), computed in `dtype`, down to clip / `clipping_unit`."""
+    unit, margin = clipping_unit(clip), 1 + 16 * torch.finfo(dtype).eps
+    return np.asarray(np.minimum(clip / unit / margin / norms, min(1 / unit, 1e30)))
 
 
 def group_gradients(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -92,13 +92,23 @@ def admit(
         if reason is None and row is not None and not sealed:
             reason = None if np.isfinite(upload.weights).all() else "not_finite"
         if reason is None and row is not None and not sealed:
-            distance = np.linalg.norm(upload.weights.astype(np.float64) - starts[start[row]])
-            reason = "too_far" if distance > reach[row] else None
+            reason = "too_far" if _distance(upload.weights, starts[start[row]]) > reach[row] else None
         if reason is not None or row is None:
             reasons.setdefault(reason or "unexpected", []).append(upload.user if row is not None else -1)
             continue
         weights[row], accepted[row] = upload.weights, True
     return Intake(users, weights, accepted, reasons)
+
+
+def _distance(weights: Weights, start: Weights) -> float:
+    """Euclidean distance of two vectors (D,), in float64.
+
+    Not by `numpy.linalg.norm`: that hands long vectors to several BLAS threads, which wait for each other where
+    processes share the cores.
+    """
+    step = weights.astype(np.float64)
+    step -= start
+    return math.sqrt(float(np.square(step, out=step).sum()))
 
 
 def _fault(upload: Upload, round: int, row: int | None, accepted: npt.NDArray[np.bool_], length: int) -> str | None:

@@ -296,7 +296,7 @@ def combine(world: World, turn: Turn, decision: Decision, uploads: Uploads) -> N
         intake = without_small_tasks(world, identities, intake)
     users = intake.users[intake.accepted]
     accepted = Accepted(
-        intake.weights[intake.accepted],
+        intake.weights if intake.accepted.all() else intake.weights[intake.accepted],
         identities[users],
         decision.plan.station[users],
         world.samples[users],

@@ -101,6 +101,9 @@ class FromOwnModel(Sgd):
         own = received if problem.own is None else torch.from_numpy(np.array(problem.own)).to(received.dtype)
         return Optimiser(self._settings(problem.learning_rate), own, received)
 
+    def _full_batch(self, problem: LocalProblem, start: Tensor, count: int, clip: float) -> None:
+        """Never: steps do not begin at the received weights."""
+
     def _travel(self, rate: float, samples: Ints) -> tuple[Floats, Floats]:
         """(n,) each, of training.rounds rounds with a received model that stands still."""
         longest, noise = super()._travel(rate, samples)

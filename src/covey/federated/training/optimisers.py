@@ -42,6 +42,11 @@ class Settings:
         """Those of a scenario at this learning rate."""
         return cls(rate, training.optimizer, training.momentum, training.weight_decay, training.proximal)
 
+    @property
+    def plain(self) -> Settings:
+        """Those of SGD without anything else, at this learning rate."""
+        return Settings(self.rate)
+
 
 class Optimiser:
     """Steps of one user in one round, from the weights `start` (D,), which are left as they are.

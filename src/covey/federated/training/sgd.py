@@ -23,6 +23,7 @@ from covey.federated.intake import ROUNDING, reach
 from covey.federated.losses import loss_of
 from covey.federated.models import load_flat
 from covey.federated.steps import LocalUpdate
+from covey.federated.training.full_batch import FullBatchSteps, full_batch_steps
 from covey.federated.training.optimisers import Optimiser, Settings, travel
 from covey.federated.training.protocol import Floats, Ints, LocalProblem, LocalTraining, Weights
 from covey.privacy import GaussianReleases
@@ -139,6 +140,14 @@ class Sgd(LocalTraining):
         """Steps on noised sums of clipped gradients, in float64, rounded once at the end."""
         draw, count = self._batches(problem), int(self.steps(np.array([problem.samples]))[0])
         received = torch.from_numpy(problem.weights.astype(np.float64))
+        together = self._full_batch(problem, received, count, problem.clip) if problem.noise_std == 0 else None
+        if together is not None:
+            return LocalUpdate(
+                _rounded(together.weights),
+                mean_norm=float(together.norms.mean()),
+                clipped_fraction=float((together.norms > problem.clip).mean()),
+                rejected=0,
+            )
         optimiser = self._optimiser(problem, received)
         noise = torch.from_numpy(problem.normals(count)) if problem.noise_std > 0 else None
         norms, seen, rejected = [], 0, 0
@@ -163,6 +172,17 @@ class Sgd(LocalTraining):
             kept=self._kept(problem, optimiser.weights),
         )
 
+    def _full_batch(self, problem: LocalProblem, start: Tensor, count: int, clip: float) -> FullBatchSteps | None:
+        """All steps at once where every one is plain and takes all samples, and where that is faster."""
+        training = self.scenario.training
+        settings = self._settings(problem.learning_rate)
+        if training.sampling == "poisson" or 0 < training.batch < problem.samples or settings != settings.plain:
+            return None
+        x, y = problem.next_batch()
+        return full_batch_steps(
+            problem.module, start, x, y, count=count, rate=settings.rate, size=problem.size, clip=clip
+        )
+
     def _shortened(self, update: Tensor, problem: LocalProblem) -> Tensor:
         """The update, no longer than what stations let in, less what rounding may add."""
         one = np.array([problem.samples])
@@ -175,13 +195,18 @@ class Sgd(LocalTraining):
         """Plain steps; then the whole update is clipped and noised."""
         draw, count = self._batches(problem), int(self.steps(np.array([problem.samples]))[0])
         received = torch.from_numpy(problem.weights.copy())
-        optimiser = self._optimiser(problem, received)
-        for _ in range(count):
-            x, y = draw()
-            optimiser.step(_mean_gradient(problem.module, optimiser.weights, x, y, problem.size))
-        received = received.double()
+        together, end = self._full_batch(problem, received, count, math.inf), received
+        if together is not None:
+            end = together.weights
+        else:
+            optimiser = self._optimiser(problem, received)
+            for _ in range(count):
+                x, y = draw()
+                optimiser.step(_mean_gradient(problem.module, optimiser.weights, x, y, problem.size))
+            end = optimiser.weights
+        received, end = received.double(), end.double()
         scale = problem.learning_rate / problem.samples
-        total, most = (received - optimiser.weights.double()) / scale, problem.clip * problem.samples
+        total, most = (received - end) / scale, problem.clip * problem.samples
         length = float(torch.linalg.vector_norm(total))
         # An update that is not finite would reveal itself; it counts as none.
         finite = math.isfinite(length)
@@ -197,7 +222,7 @@ class Sgd(LocalTraining):
             mean_norm=length / problem.samples if finite else 0.0,
             clipped_fraction=float(clipped),
             rejected=0 if finite else problem.samples,
-            kept=self._kept(problem, optimiser.weights),
+            kept=self._kept(problem, end),
         )
 
 

@@ -1,0 +1,375 @@
+"""The page docs/ifca_mnist.md and its picture, from the files in results/ifca_mnist alone."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from rotated_mnist_page import wrapped
+
+from covey.evaluation import mean_interval
+from covey.report.palette import INK, MUTED, OKABE_ITO, drawing_style
+
+REPOSITORY = "https://github.com/jichan3751/ifca"
+#: Rounds of the published runs.
+ROUNDS = 300
+#: Share of test images classified right, mean and standard deviation of five runs.
+PUBLISHED = {"ifca": (0.9525, 0.0040), "global": (0.8973, 0.0013), "local": (0.8005, 0.0002)}
+METHODS = ("ifca", "global", "local")
+TITLES = {"ifca": "IFCA (`loss`), four models", "global": "one model for all", "local": "local models"}
+SHOWN = (0, 1, 2, 3, 4, 5, 10, 20, 30, 50, 75, 100, 150, 200, 250, ROUNDS)
+#: Ways to take ten steps, as `speed.json` names them.
+WAYS = {
+    "plain": "plain PyTorch loop, float32",
+    "single": "`sgd`, step after step",
+    "together": "`sgd`, all steps at once",
+}
+
+
+@dataclass(frozen=True)
+class Results:
+    """Finished and unfinished runs by method in the order of seeds, and the measured times of an update."""
+
+    runs: dict[str, list[dict[str, Any]]]
+    speed: dict[str, Any]
+
+    def rows(self, method: str) -> list[list[dict[str, float]]]:
+        """The rows of every run of a method with rounds."""
+        return [run["rows"] for run in self.runs.get(method, [])]
+
+    def last(self, method: str) -> int:
+        """The last round that all runs of a method have played; -1 without any."""
+        return min((int(rows[-1]["round"]) for rows in self.rows(method)), default=-1)
+
+    def at(self, method: str, number: int, name: str) -> NDArray[np.float64]:
+        """(n,) one number of all runs after so many rounds."""
+        return np.array([rows[number][name] for rows in self.rows(method)], dtype=np.float64)
+
+    def machines(self, index: int) -> NDArray[np.float64]:
+        """(n,) mean accuracy of local models after (index + 1) times `steps`, over those that went so far."""
+        return np.array(
+            [
+                np.mean([values[index] for values in run["machines"].values() if len(values) > index])
+                for run in self.runs.get("local", [])
+            ]
+        )
+
+
+def read_results(out: Path) -> Results:
+    """What is in the folder of the results."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for method in METHODS:
+        found = [json.loads(path.read_text(encoding="utf-8")) for path in out.glob(f"{method}-seed*.json")]
+        if found:
+            runs[method] = sorted(found, key=lambda run: int(run["seed"]))
+    speed = out / "speed.json"
+    return Results(runs, json.loads(speed.read_text(encoding="utf-8")) if speed.exists() else {})
+
+
+def draw(found: Results) -> Figure:
+    """Accuracy and clustering accuracy by round, published numbers as lines."""
+    with drawing_style():
+        figure = Figure(figsize=(8.0, 3.6), layout="constrained")
+        accuracy, right = figure.subplots(1, 2, width_ratios=(2, 1))
+        for colour, method in zip(OKABE_ITO, METHODS, strict=False):
+            title = TITLES[method].replace("`", "")
+            for number, rows in enumerate(found.rows(method) if method != "local" else []):
+                rounds, label = [row["round"] for row in rows], title if number == 0 else None
+                accuracy.plot(rounds, [row["accuracy"] for row in rows], color=colour, linewidth=1.6, label=label)
+            if method == "local" and method in found.runs:
+                value = float(found.machines(0).mean())
+                accuracy.axhline(value, color=colour, linewidth=1.6, label=f"{title}, 100 steps")
+            accuracy.axhline(PUBLISHED[method][0], color=colour, linewidth=1.0, linestyle=":")
+        accuracy.axhline(np.nan, color=INK, linewidth=1.0, linestyle=":", label=f"published, {ROUNDS} rounds")
+        accuracy.set(xlabel="round", ylabel="accuracy on test images", ylim=(0.0, 1.0))
+        accuracy.legend(loc="lower right")
+        for rows in found.rows("ifca"):
+            some = [row for row in rows if row["round"] > 0]
+            right.plot([row["round"] for row in some], [row["clustering_accuracy"] for row in some], color=OKABE_ITO[0])
+        right.set(xlabel="round", ylabel="machines on their group's model", ylim=(0.0, 1.04), xlim=(0.5, None))
+        right.set_xscale("log")
+        right.xaxis.set_major_formatter("{x:.0f}")
+        right.set_title("IFCA", color=MUTED)
+        return figure
+
+
+def render_page(out: Path) -> str:
+    """The documentation page; every number of covey in it is computed from the files here."""
+    found = read_results(out)
+    lines = [
+        "# IFCA's rotated MNIST beside published numbers",
+        "",
+        *wrapped(
+            "Generated by `python experiments/ifca_mnist.py page` from `results/ifca_mnist/`; no number of covey is"
+            f" typed by hand. `covey data fetch mnist` first. Versions: {_versions(found)}."
+        ),
+        "",
+        *_setting(),
+        *_table(found),
+        *_by_round(found),
+        *_local(found),
+        *_length(found),
+        *_speed(found),
+        *_differences(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _versions(found: Results) -> str:
+    texts = {
+        ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+        for runs in found.runs.values()
+        for run in runs
+    }
+    return "; ".join(sorted(texts))
+
+
+def _setting() -> list[str]:
+    return [
+        *wrapped(
+            f"The setting is that of `mnist/` in the [authors' code]({REPOSITORY}) (commit 61e44b8) of A. Ghosh, J."
+            " Chung, D. Yin and K. Ramchandran, *An Efficient Framework for Clustered Federated Learning*, NeurIPS"
+            " 2020, with 1,200 machines. Four groups turn MNIST by 0, 90, 180 and 270 degrees; each has all 60,000"
+            " training images in an order of its own, cut into 300 machines of 200 images. In every round every machine"
+            " takes the model of smallest loss on all its images, 10 steps of 0.1 on all of them, and uploads the"
+            " weights, which are averaged for each model (784-200-10, ReLU, 159,010 weights; pixels in 0..1). A model"
+            " that nobody takes stays. Nothing is clipped and no noise is added. The 10,000 test images of each group"
+            " are cut into 50 test machines of 200, which take the model of smallest loss on their own labelled images;"
+            f" accuracy is over all 40,000. Published are {ROUNDS} rounds, mean and standard deviation of five runs,"
+            " each with its own data and first weights (the code sets `train_seed` to `data_seed`)."
+        ),
+        "",
+        *wrapped(
+            "covey plays it with its own rounds (`experiments/ifca_mnist.toml`): one station with 1,200 blocks, so that"
+            " everybody is served in every round, which each round checks, as it checks that nothing was clipped."
+            " Published numbers are as quoted for the paper's table; the code holds no results to check them against."
+        ),
+    ]
+
+
+def _table(found: Results) -> list[str]:
+    lines = [
+        "",
+        "## Accuracy",
+        "",
+        "| method | n (seeds) | rounds played | accuracy | 95 % interval | published, 300 rounds | difference |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for method in METHODS:
+        if method not in found.runs:
+            continue
+        local = method == "local"
+        values = found.machines(0) if local else found.at(method, found.last(method), "accuracy")
+        played = "100 steps, alone" if local else str(found.last(method))
+        mean, deviation = PUBLISHED[method]
+        full = local or found.last(method) >= ROUNDS
+        interval = "-"
+        if len(values) > 1:
+            estimate = mean_interval(values)
+            interval = f"{100 * estimate.low:.2f} to {100 * estimate.high:.2f}"
+        lines.append(
+            f"| {TITLES[method]} | {len(values)} | {played} | {100 * values.mean():.2f} | {interval} |"
+            f" {100 * mean:.2f} ± {100 * deviation:.2f} | {f'{100 * (values.mean() - mean):+.2f}' if full else '-'} |"
+        )
+    return [
+        *lines,
+        "",
+        *wrapped(
+            "Accuracy in percent; a difference to the published number stands only where a run has its length. With one"
+            " seed there is no interval: a difference says nothing about other data or first weights."
+            if any(len(runs) < 2 for runs in found.runs.values())
+            else "Accuracy in percent; a difference to the published number stands only where a run has its length."
+        ),
+        *_beside(found),
+        "",
+        "![Accuracy and clustering accuracy by round, published numbers as dotted lines](images/ifca_mnist.png)",
+    ]
+
+
+def _beside(found: Results) -> list[str]:
+    """IFCA and one model after equally many rounds."""
+    last = min(found.last("ifca"), found.last("global"))
+    if last < 1:
+        return []
+    ifca, one = (100 * found.at(method, last, "accuracy").mean() for method in ("ifca", "global"))
+    return [
+        "",
+        *wrapped(
+            f"After {last} rounds, the last that both have played, IFCA is at {ifca:.2f}, one model at {one:.2f}."
+        ),
+    ]
+
+
+def _by_round(found: Results) -> list[str]:
+    lines = [
+        "",
+        "## By round",
+        "",
+        *wrapped(
+            "Mean over seeds. *Machines right*: share of the training machines that trained the model of their group,"
+            " under the best naming of models; *test machines right*: the same for the model that test machines chose"
+            " after the round. A model is lost when nobody takes it."
+        ),
+    ]
+    for method in METHODS[:2]:
+        if method not in found.runs:
+            continue
+        last = found.last(method)
+        lines += ["", f"**{TITLES[method]}**", ""]
+        columns = {"accuracy": "accuracy (%)", "loss": "training loss"}
+        if method == "ifca":
+            columns |= {
+                "clustering_accuracy": "machines right", "models_used": "models used",
+                "test_machines_right": "test machines right",
+            }  # fmt: skip
+        lines += [f"| round | {' | '.join(columns.values())} |", f"| --- {'| --- ' * len(columns)}|"]
+        for number in sorted({number for number in SHOWN if number < last} | {last}):
+            cells = [_cell(found, method, number, name) for name in columns]
+            lines.append(f"| {number} | {' | '.join(cells)} |")
+    return [*lines, *_lost(found)]
+
+
+def _cell(found: Results, method: str, number: int, name: str) -> str:
+    if number == 0 and name in ("clustering_accuracy", "models_used"):
+        return ""
+    value = float(found.at(method, number, name).mean())
+    return {"accuracy": f"{100 * value:.2f}", "models_used": f"{value:.3g}"}.get(name, f"{value:.3f}")
+
+
+def _lost(found: Results) -> list[str]:
+    """Whether a seed ended without one of the four models, and when all machines were right."""
+    lines = [""]
+    for run in found.runs.get("ifca", []):
+        rows = [row for row in run["rows"] if row["round"] > 0]
+        used = int(rows[-1]["models_used"])
+        first = next((int(row["round"]) for row in rows if row["clustering_accuracy"] == 1), None)
+        right = "not all machines were right in any round" if first is None else f"all were right from round {first} on"
+        if first is not None and any(row["clustering_accuracy"] < 1 for row in rows[first - 1 :]):
+            right = f"all were right in round {first}, but not in all rounds after it"
+        lost = "no model was lost" if used == 4 else f"only {used} of 4 models were used in the last round"
+        lines.append(f"- IFCA, seed {run['seed']}: {right}; {lost}.")
+    return lines if len(lines) > 1 else []
+
+
+def _local(found: Results) -> list[str]:
+    if "local" not in found.runs:
+        return []
+    counts = [[len(values) for values in run["machines"].values()] for run in found.runs["local"]]
+    short, most = min(len(some) for some in counts), max(max(some) for some in counts)
+    longer = min(sum(count == most for count in some) for some in counts)
+    steps = int(found.runs["local"][0]["steps"])
+    lines = [
+        "",
+        "## Local models",
+        "",
+        *wrapped(
+            f"Every machine trains from first weights of its own on its 200 images; its accuracy is on all 10,000 test"
+            f" images of its group. The authors' script stops after {steps} steps (its own default of 10 rounds takes"
+            f" the place of the {ROUNDS} of the configuration). {short} of the 1,200 machines of each seed took {steps}"
+            f" steps, {longer} of them, every tenth, went on to {most * steps}, to see where they level off."
+        ),
+        "",
+        "| steps | machines | mean accuracy (%) | of the machines that went on (%) |",
+        "| --- | --- | --- | --- |",
+    ]
+    for index in range(most):
+        machines = min(sum(count > index for count in some) for some in counts)
+        on = np.mean(
+            [
+                np.mean([values[index] for values in run["machines"].values() if len(values) == most])
+                for run in found.runs["local"]
+            ]
+        )
+        lines.append(
+            f"| {(index + 1) * steps} | {machines} | {100 * found.machines(index).mean():.2f} | {100 * float(on):.2f} |"
+        )
+    return lines
+
+
+def _length(found: Results) -> list[str]:
+    lines = [
+        "",
+        "## What remains to full length",
+        "",
+        *wrapped(
+            f"Rounds go on with the same command until {ROUNDS}. One process with one thread, on two cores that others"
+            " used as well: processor seconds are what a round takes, the clock shows what was left of the machine."
+            " Test machines and checkpoints come on top, a small part of it."
+        ),
+        "",
+        "| method | rounds played | left | processor seconds a round | seconds a round by the clock | rounds an hour |"
+        " left, at this speed | on a free core |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for method in METHODS[:2]:
+        for run in found.runs.get(method, []):
+            rows = [row for row in run["rows"] if row["round"] > 0]
+            busy = [row["processor_seconds"] for row in rows if "processor_seconds" in row]
+            clock, left = float(np.mean([row["seconds"] for row in rows])), ROUNDS - len(rows)
+            free = f"{left * np.mean(busy) / 3600:.1f} h" if busy else "-"
+            lines.append(
+                f"| {TITLES[method]}, seed {run['seed']} | {len(rows)} | {left} | "
+                f"{f'{np.mean(busy):.1f}' if busy else '-'} | {clock:.1f} | {3600 / clock:.0f} |"
+                f" {left * clock / 3600:.1f} h | {free} |"
+            )
+    return lines
+
+
+def _speed(found: Results) -> list[str]:
+    if not found.speed:
+        return []
+    times, plain = found.speed["milliseconds"], found.speed["milliseconds"]["plain"]
+    lines = [
+        "",
+        "## Ten steps of a machine",
+        "",
+        *wrapped(
+            "A step moves the first layer by outer products of the same 200 images, so that its weights need not be"
+            " formed between steps: its outputs follow from products of images (200 x 200), which takes about a quarter"
+            " of the multiplications. `sgd` does so wherever every step is plain, without noise of its own and on all"
+            " samples, and this halves the work. Processor milliseconds for a machine (median of"
+            f" {found.speed['machines']}), from the first weights of seed 0. Weights move by up to"
+            f" {found.speed['moved']:.2f}; all steps at once and single steps differ by up to"
+            f" {found.speed['difference']:.0e}, the plain loop and single steps by up to"
+            f" {found.speed['difference_plain']:.0e}: rounding decides whether a unit near 0 is on."
+        ),
+        "",
+        "| way | milliseconds | to the plain loop |",
+        "| --- | --- | --- |",
+    ]
+    lines += [f"| {title} | {times[way]:.1f} | {times[way] / plain:.2f} |" for way, title in WAYS.items()]
+    return lines
+
+
+def _differences() -> list[str]:
+    return [
+        "",
+        "## Where this differs from the authors' setting",
+        "",
+        *wrapped(
+            "- Orders of images and first weights are drawn by covey, so that no run repeats one of theirs; the"
+            " distributions are the same (PyTorch's own first weights of a linear layer)."
+        ),
+        *wrapped(
+            "- Gradients are summed and weights stepped in float64 between products in float32, and uploads are rounded"
+            " once; theirs are float32 throughout."
+        ),
+        *wrapped("- Their loss takes the logarithm of softmax twice, which changes nothing."),
+        "",
+        "## What covey lacked",
+        "",
+        *wrapped(
+            "- Its rules draw tasks in the first round; here machines compare the models in that round too"
+            " (`experiments/ifca_rule.py`)."
+        ),
+        *wrapped(
+            "- It knows no test machines apart from those that train: they are judged here, after every round. The"
+            " column `own_accuracy` of the results is covey's own, with the model that each machine trained."
+        ),
+        *wrapped("- It has no mode without communication: local models use its engine and its `sgd`, without rounds."),
+    ]

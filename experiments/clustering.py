@@ -99,9 +99,9 @@ DATA: dict[str, Setting] = {
     "cifar10": Setting("paper", judged=20, variants=MAIN, cheap=False),
     "femnist": Setting("paper_femnist", judged=10, variants=MAIN, cheap=False),
     "quick_preset": Setting("quick", variants=MAIN),
-    "campus_preset": Setting("campus", judged=10, variants=MAIN),
-    "femnist_preset": Setting("femnist", judged=10, variants=MAIN, cheap=False),
-    "cifar10_preset": Setting("cifar10", judged=10, variants=MAIN, cheap=False),
+    "campus_preset": Setting("campus", ("training.rounds=15",), judged=10, variants=MAIN),
+    "femnist_preset": Setting("femnist", ("training.rounds=15",), judged=10, variants=MAIN, cheap=False),
+    "cifar10_preset": Setting("cifar10", ("training.rounds=15",), judged=10, variants=MAIN, cheap=False),
     **{
         f"groups_{groups}_of_8": _unknown_groups(groups, "network.tasks=8", "network.tasks_per_station=8")
         for groups in range(2, 7)

@@ -36,10 +36,10 @@ CHANCE = 1 / math.sqrt(PIXELS - 1)
 
 
 class Inversion:
-    """Uploads of 20 single samples of each user of `quick`, and what an attacker makes of them."""
+    """Uploads of 20 single samples of each user of `paper_digits`, and what an attacker makes of them."""
 
     def __init__(self) -> None:
-        scenario = load_scenario("quick")
+        scenario = load_scenario("paper_digits")
         dataset = load_dataset(scenario.data, groups=scenario.groups, seed=0)
         data = partition(dataset, scenario, 0)
         privacy = scenario.privacy
@@ -83,7 +83,7 @@ def test_without_noise_a_single_sample_is_read_off_its_gradient_clipped_or_not(
     assert correlations(match_softmax(found, inversion.expected, PIXELS), inversion.images).min() > 0.99
 
 
-def test_with_the_noise_of_quick_a_single_sample_is_not_recovered(inversion: Inversion) -> None:
+def test_with_the_noise_of_the_paper_a_single_sample_is_not_recovered(inversion: Inversion) -> None:
     assert 2.5 < inversion.noise_std.min() <= inversion.noise_std.max() < 4.5
     rounds = [inversion.gradients(inversion.clip, inversion.noise_std, number) for number in range(5)]
     found = np.concatenate(rounds)

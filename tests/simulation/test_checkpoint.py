@@ -136,7 +136,7 @@ def test_another_scenario_seed_or_policy_is_not_resumed(quick, tmp_path) -> None
     for other in (
         (quick, "greedy", 1),
         (quick, "random", 0),
-        (load_scenario("quick", ["training.clip=2"]), "greedy", 0),
+        (load_scenario("quick", ["training.clip=3"]), "greedy", 0),
     ):
         with Simulation(other[0], other[1], seed=other[2]) as simulation, pytest.raises(ResumeError, match="another"):
             checkpoint.restore_checkpoint(simulation, tmp_path)

@@ -93,7 +93,7 @@ def test_the_page_says_which_bars_hold_and_what_is_missing(study: ModuleType, tm
     assert "`campus`" not in verdicts  # development seeds decide nothing
     words = " ".join(text.split())
     assert "shown with development seeds: 200 users (`campus` with less noise)." in words
-    assert "CIFAR-10 (`paper`); FEMNIST (`paper_femnist`)." in words
+    assert "CIFAR-10 (`paper`); FEMNIST (`paper_femnist`); digits at epsilon 4 (`quick`);" in words
     assert "| 8 models from the start | 4 | `greedy` | 80 | 0 % (0 to 5) |" in text
     assert "| digits, label mixes (`paper_digits`) | 3 | 80 of 80 | 0.750 | 100 % |" in text
 

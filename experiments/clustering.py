@@ -67,6 +67,18 @@ def _unknown_groups(groups: int, *changes: str) -> Setting:
     return Setting("paper_digits", own, judged=20, variants=("new",))
 
 
+#: Five local steps, and the noise cap that makes them cost what one step costs.
+_STEPS = ("training.steps=5",)
+_FEW = ("data.mixes=default", "data.samples_min=30", "data.samples_max=40")
+_STEPPED: dict[str, tuple[str, ...]] = {
+    "digits": ("privacy.v_max=60",),
+    "digits_noise_4": ("privacy.v_max=240",),
+    "digits_noise_16": ("privacy.v_max=960",),
+    "digits_rotation": ("privacy.v_max=60", "data.partition=rotation", "data.mixes=default"),
+    "digits_label_swap": ("privacy.v_max=60", "data.partition=label_swap", "data.mixes=default"),
+    "digits_dirichlet": ("privacy.v_max=60", "data.partition=dirichlet", *_FEW),
+    "digits_7_3_1_1": ("privacy.v_max=60", "data.group_sizes=[7, 3, 1, 1]", *_FEW[1:]),
+}
 #: The noise of the preset `paper` on generated data.
 _LOUD = ("privacy.v_max=12", "reward.leakage_weight=2e7")
 DATA: dict[str, Setting] = {
@@ -88,6 +100,10 @@ DATA: dict[str, Setting] = {
     "digits_swap_in_round_8": Setting(
         "paper_digits", ("data.over_time=examples.parts.label_swap:LabelSwap",), judged=20, variants=MAIN
     ),
+    **{
+        f"{name}_steps": Setting("paper_digits", (*overrides, *_STEPS), variants=("new", "oracle"))
+        for name, overrides in _STEPPED.items()
+    },
     "campus": Setting("campus", (*_LOUD, "training.rounds=15"), judged=10, variants=MAIN),
     "synthetic_100": Setting(
         "campus",

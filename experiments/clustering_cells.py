@@ -26,6 +26,13 @@ TITLES = {
     "digits_dirichlet": "digits, Dirichlet",
     "digits_7_3_1_1": "digits, groups of 7, 3, 1, 1",
     "digits_swap_in_round_8": "digits, labels change in round 8",
+    "digits_steps": "digits, label mixes, five local steps",
+    "digits_noise_4_steps": "digits, 4 times the noise variance, five local steps",
+    "digits_noise_16_steps": "digits, 16 times the noise variance, five local steps",
+    "digits_rotation_steps": "digits, rotated, five local steps",
+    "digits_label_swap_steps": "digits, labels swapped, five local steps",
+    "digits_dirichlet_steps": "digits, Dirichlet, five local steps",
+    "digits_7_3_1_1_steps": "digits, groups of 7, 3, 1, 1, five local steps",
     "campus": "200 users (`campus` with less noise)",
     "synthetic_100": "synthetic, 100 users, 8 groups",
     "cifar10": "CIFAR-10 (`paper`)",
@@ -47,8 +54,10 @@ class Bar(NamedTuple):
 BARS = {
     **dict.fromkeys(("digits", "digits_noise_4", "campus", "synthetic_100", "cifar10", "femnist"), Bar(0.99, 0.95)),
     **dict.fromkeys(("quick_preset", "campus_preset", "femnist_preset", "cifar10_preset"), Bar(0.99, 0.95)),
-    "digits_noise_16": Bar(0.97, None),
+    **dict.fromkeys(("digits_steps", "digits_noise_4_steps"), Bar(0.99, 0.95)),
+    **dict.fromkeys(("digits_noise_16", "digits_noise_16_steps"), Bar(0.97, None)),
     **dict.fromkeys(("digits_rotation", "digits_label_swap", "digits_dirichlet"), Bar(0.97, 0.90)),
+    **dict.fromkeys(("digits_rotation_steps", "digits_label_swap_steps", "digits_dirichlet_steps"), Bar(0.97, 0.90)),
 }
 #: How far test accuracy may be below that of true groups.
 WITHIN = 0.01

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from how_private_runs import DATA, DEVELOPMENT, EPSILONS, JUDGED, NONE, cases
+from how_private_runs import DATA, DEVELOPMENT, EPSILONS, JUDGED, NONE, best, cases
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -70,10 +70,12 @@ def read(folder: Path) -> Found:
     records, lines = store.records("how_private"), store.records("how_private_lines")
     shown = sorted((one for one in records if one.job["seed"] >= JUDGED), key=lambda one: int(one.job["seed"]))
     runs: dict[Key, list[Record]] = {}
+    chosen = best(records)
     for one in shown:
         job = one.job
-        key = (job["data"], job["unit"], job["sight"], float(job["epsilon"]), job["groups"])
-        runs.setdefault(key, []).append(one)
+        point = (job["data"], job["unit"], job["sight"], float(job["epsilon"]))
+        if chosen.get(point) == job["setting"]:
+            runs.setdefault((*point, job["groups"]), []).append(one)
     by_data: dict[str, list[Record]] = {}
     for one in sorted(lines, key=lambda one: int(one.job["seed"])):
         by_data.setdefault(one.job["data"], []).append(one)

@@ -89,7 +89,9 @@ DATA = {
          "data.mixes=[{0=4,1=1},{1=3,2=1,4=1},{5=2,6=2,7=1},{8=3,9=2}]"),
         2, 5, 1.0, _FEATURES, _WHOLE, _FREE,
     ),
-    "cifar10_100": Data("CIFAR-10, 100 users of 400 samples", "cifar10", (), 13, 5, 1.0, _FEATURES, _WHOLE, _QUICK_FREE),
+    "cifar10_100": Data(
+        "CIFAR-10, 100 users of 400 samples", "cifar10", (), 13, 5, 1.0, _FEATURES, _WHOLE, _QUICK_FREE
+    ),
 }  # fmt: skip
 
 

@@ -29,7 +29,7 @@ def test_what_changes_nothing_does_not_change_the_key() -> None:
     [
         RealRun("quick", seed=4),
         RealRun("paper", seed=3),
-        RealRun("quick", ("training.clip=2",), 3),
+        RealRun("quick", ("training.clip=3",), 3),
         RealRun("quick", seed=3, policy="nearest"),
         RealRun("quick", seed=3, policy=TRAINED),
         Bounded("quick", seed=3),
@@ -140,9 +140,9 @@ def test_every_training_of_a_comparison_has_the_same_trials() -> None:
 
 def test_the_best_rate_is_kept_and_trials_come_first(tmp_path: Path) -> None:
     work = Work(SCALES["quick"], 1, cells_in(tmp_path))
-    for number, cell in enumerate(work.trials("quick", "iql").values()):
+    for number, cell in enumerate(work.trials("paper_digits", "iql").values()):
         work.store.keep(cell, {"validation": {"alone": -100.0 + number}})
-    assert work.rate("quick", "iql") == SCALES["quick"].rates[-1]
+    assert work.rate("paper_digits", "iql") == SCALES["quick"].rates[-1]
     trained = work.training("iql", 5)
     assert trained is not None
     assert trained.learner.learning_rate == SCALES["quick"].rates[-1]

@@ -108,7 +108,9 @@ def test_hog_takes_images_of_enough_pixels() -> None:
 
 
 OWN = {
-    "def own(x, data):\n    return x - x.mean(axis=0)": "other features when it comes alone",
+    "def own(x, data):\n    return x - x.mean(axis=0)": "other features in other company",
+    "def own(x, data):\n    return x / (1e-6 + abs(x).max())": "other features in other company",
+    "def own(x, data):\n    return x - x.mean(axis=0) if len(x) > 5 else x": "other features in other company",
     "def own(x, data):\n    return x.astype('float64')": "returned float64",
     "def own(x, data):\n    return x[:-1]": "return float32 of shape",
     "def own(x, data):\n    return x.tolist()": "returned list, not a numpy array",

@@ -21,8 +21,8 @@ from covey.scenario.schema import Data
 
 #: Samples that are transformed at once; results do not depend on it, memory does.
 CHUNK: Final = 500
-#: Rows by which a transform is tested for mixing samples, and how closely a sample alone must give the same.
-_PROBED, _CLOSE = 3, 1e-4
+#: Rows by which a transform is tested for mixing samples, and how closely a sample must give the same in other company.
+_PROBED, _SPREAD, _CLOSE = 3, 64, 1e-4
 
 
 class Transform(Protocol):
@@ -41,26 +41,34 @@ def none(x: Features, data: Data) -> Features:
 def transformed(data: Data, x: Features) -> Features:
     """What the models of a scenario see of the normalised samples x: (n, *other).
 
-    Raises `DataError` when the transform does not fit these samples, mixes them, or returns something else than numbers
-    for each.
+    Raises `DataError` when the transform does not fit these samples, mixes them as far as trials show, or returns
+    something else than numbers for each.
     """
     if data.transform == "none":
         return x
     part: Transform = TRANSFORMS.get(data.transform)
     with named_faults(lambda: [Named(TRANSFORMS, data.transform, part)], "when it transformed samples"):
-        found = _checked(data, part, x[:_PROBED])
-        alone = [_checked(data, part, x[i : i + 1]) for i in range(len(found))]
-        if any(one.shape[1:] != found.shape[1:] for one in alone) or not np.allclose(
-            np.concatenate(alone), found, rtol=_CLOSE, atol=_CLOSE
-        ):
-            raise TRANSFORMS.refused(
-                data.transform, "gives a sample other features when it comes alone; row i may depend on row i only"
-            )
-        features = np.empty((len(x), *found.shape[1:]), np.float32)
+        # What fits itself to the first rows that it sees must not see samples.
+        nothing = np.zeros((1, *x.shape[1:]), np.float32)
+        shape = _checked(data, part, nothing).shape[1:]
+        features = np.empty((len(x), *shape), np.float32)
         for first in range(0, len(x), CHUNK):
             rows = slice(first, first + CHUNK)
-            features[rows] = _checked(data, part, x[rows], found.shape[1:])
+            features[rows] = _checked(data, part, x[rows], shape)
+        few = x[:_PROBED]
+        for company in (nothing, 10.0 * few):
+            _compare(data, _checked(data, part, np.concatenate([few, company]), shape)[: len(few)], features[: len(few)])
+        for row in range(len(few)):
+            _compare(data, _checked(data, part, few[row : row + 1], shape), features[row : row + 1])
+        spread = np.unique(np.linspace(0, len(x) - 1, _SPREAD, dtype=np.int64))[::-1]
+        _compare(data, _checked(data, part, x[spread], shape), features[spread])
     return features
+
+
+def _compare(data: Data, again: Features, before: Features) -> None:
+    """Refuse a transform that gives the same samples other features than before."""
+    if not np.allclose(again, before, rtol=_CLOSE, atol=_CLOSE):
+        raise _refused(data, "gives a sample other features in other company; row i may depend on row i only")
 
 
 def transform_users(data: Data, users: UserData) -> UserData:

@@ -62,7 +62,7 @@ class PersonalRun(Cell):
 
 def cell(data: str, mode: str, seed: int) -> PersonalRun:
     """The cell of these names."""
-    return PersonalRun("quick", (*DATA[data], *MODES[mode]), seed, data, mode)
+    return PersonalRun("paper_digits", (*DATA[data], *MODES[mode]), seed, data, mode)
 
 
 def table(found: dict[tuple[str, str], list[Values]]) -> str:

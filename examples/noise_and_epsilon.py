@@ -41,7 +41,7 @@ def play(seed: int, *changes: str) -> covey.History:
     return covey.simulate(covey.load_scenario("quick", changes), policy="greedy", seed=seed)
 
 
-caps = np.array([3.0, 12.0, 48.0, 192.0, 768.0, 3072.0])
+caps = np.array([12.0, 48.0, 192.0, 768.0, 3072.0, 12288.0])
 runs = [[play(seed, f"privacy.v_max={cap}", "privacy.n_min=1.0") for seed in SEEDS] for cap in caps]
 epsilon = np.array([[run.ledger.epsilon().max() for run in level] for level in runs])  # (levels, seeds)
 accuracy = np.array([[run.column("accuracy")[-1] for run in level] for level in runs])
@@ -72,8 +72,8 @@ print(f"wrote {OUT / 'noise_and_epsilon.png'}")
 # A user that has exhausted its budget no longer uploads, and the ledger records the refusals.
 
 # %%
-budget = play(0, "privacy.budget_epsilon=5.0")
-print(f"largest epsilon {budget.ledger.epsilon('zcdp').max():.2f} of 5 (zcdp, by which budgets stop)")
+budget = play(0, "privacy.budget_epsilon=3.0")
+print(f"largest epsilon {budget.ledger.epsilon('zcdp').max():.2f} of 3 (zcdp, by which budgets stop)")
 print(f"users served in the first round {budget.column('served')[0]}, in the last {budget.column('served')[-1]}")
 for note in budget.notes:
     print("-", note)

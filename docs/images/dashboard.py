@@ -34,7 +34,7 @@ FLAGS = [
 PATIENCE = 300_000
 RUNS = {
     "quick-greedy": ["run", "quick", "--rounds", "15"],
-    "quick-random": ["run", "quick", "--rounds", "15", "--policy", "random", "--set", "privacy.v_max=6"],
+    "quick-random": ["run", "quick", "--rounds", "15", "--policy", "random", "--set", "privacy.target_epsilon=2"],
     "study/large": ["run", "campus", "--rounds", "4", "--policy", "local_search", "--set", "network.users=40"],
     "quick-dpvd": ["train", "quick", "--epochs", "12", "--learner", "networks=8", "--learner", "validate_every=3"],
     "quick-iql": ["train", "quick", "--epochs", "12", "--learner", "networks=8", "--learner", "validate_every=3",

@@ -47,7 +47,7 @@ def main() -> None:
         slider.press("Home")
         for _ in range(ROUND - 1):
             slider.press("ArrowRight")
-        page.get_by_text(f"{ROUND} of ").wait_for()
+        page.locator("output[for=choose-round]", has_text=f"{ROUND} of ").wait_for()
         slider.evaluate("element => element.blur()")
         top = page.locator("#player").bounding_box()
         end = page.locator("#blocks").bounding_box()

@@ -136,7 +136,7 @@ def trained(name: str, store: Store) -> Iterator[tuple[int, Path]]:
 
 def judge(store: Store) -> None:
     """References once, every trained policy alone and guarded, all on the same held-out layouts."""
-    for name in ("paper", "quick"):
+    for name in ("paper", "paper_digits"):
         scenario = load_scenario(name, PAPER_START)
         policies: dict[str, Policy] = {reference: get_policy(reference) for reference in REFERENCES}
         for one in (one for one, (where, _, _) in SETS.items() if where == name):

@@ -72,7 +72,7 @@ class Judged:
 
 def render_page(results: Path) -> str:
     """The page as Markdown."""
-    paper, quick = (Judged(results / f"surrogate_{name}.json") for name in ("paper", "quick"))
+    paper, quick = (Judged(results / f"surrogate_{name}.json") for name in ("paper", "paper_digits"))
     tuning = json.loads((results / "tuning.json").read_text(encoding="utf-8"))
     chosen = ", ".join(f"{alg} {choice}" for alg, choice in tuning["chosen"].items())
     lines = [
@@ -97,7 +97,7 @@ def render_page(results: Path) -> str:
             f"""**Tuning.** Before, each of DPVD, IQL and QMIX was trained with the same
             {len(tuning["trials"]["dpvd"])} step sizes, {tuning["epochs"]} epochs and one seed that is used
             nowhere else, and kept the best on validation layouts ({chosen}). The rest of the recipe (features,
-            guard, exploration, shaping, the range of step sizes) was found with DPVD, on `quick` and `paper`,
+            guard, exploration, shaping, the range of step sizes) was found with DPVD, on `paper_digits` and `paper`,
             in about twenty short trainings looked at on other layouts than those below: that favours DPVD over
             IQL and QMIX."""
         ),
@@ -125,7 +125,7 @@ def render_page(results: Path) -> str:
         "",
         *_penalties(paper),
         "",
-        "## `quick`, surrogate rounds",
+        "## `paper_digits`, surrogate rounds",
         "",
         *_table(quick, ["quick_dpvd", "quick_iql"]),
         "",
@@ -161,7 +161,7 @@ def _surrogate() -> list[str]:
         "| | own samples only, at losses | others only | half and half | missing | noise |",
         "| --- " * 6 + "|",
     ]
-    for name in ("quick", "paper"):
+    for name in ("paper_digits", "paper"):
         found = calibration_for(load_scenario(name, PAPER_START))
         error, fitted = found.error, found.constants
         order = f"{error.rollout_correlation:.2f}" if error.runs_kept_out >= 3 else "too few runs"
@@ -351,7 +351,7 @@ def _real(results: Path, data: str, judged: Judged, prefix: str) -> list[str]:
     tau = rank_correlation(
         np.array([reward[policy].mean() for policy in order]), np.array([surrogate[policy] for policy in order])
     )
-    name = {"digits": "digits (`quick`)", "cifar10": "CIFAR-10 (`paper`)"}[data]
+    name = {"digits": "digits (`paper_digits`)", "cifar10": "CIFAR-10 (`paper`)"}[data]
     lines = [
         f"## Real rounds: {name}",
         "",

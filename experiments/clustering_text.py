@@ -59,9 +59,9 @@ to compare it with, and models do not grow.
 ## The call
 
 ```sh
-covey run quick --out groups
-covey run quick --set network.tasks=2 --set clustering.max_tasks=6 --out growing
-covey run quick --set clustering.start=random --set clustering.rescue=false --out paper
+covey run paper_digits --out groups
+covey run paper_digits --set network.tasks=2 --set clustering.max_tasks=6 --out growing
+covey run paper_digits --set clustering.start=random --set clustering.rescue=false --out paper
 ```
 
 The terminal and the report say what happened to the groups: models that were offered, in which round and why,

@@ -20,7 +20,7 @@ PLACES = {
     "swap2": "K = 2, labels swapped",
     "swap4": "K = 4, labels swapped",
     "swap8": "K = 8, labels swapped",
-    "mix4": "K = 4, label mixes of quick",
+    "mix4": "K = 4, label mixes of paper_digits",
 }
 MODES = {
     "raw": "raw",
@@ -34,7 +34,7 @@ MODES = {
     "release_9": "from release in 9 rounds",
     "oracle": "true groups given",
 }
-DATA = {"digits": "digits (`quick`)", "cifar10": "CIFAR-10 (`paper`)"}
+DATA = {"digits": "digits (`paper_digits`)", "cifar10": "CIFAR-10 (`paper`)"}
 #: Modes without protection.
 UNPROTECTED = ("raw", "raw_all", "bounded")
 #: Costs of one announcement shown in the table; the nearest grid points are used.
@@ -199,17 +199,18 @@ def _idea() -> list[str]:
             finite privacy cost: two data sets on either side of a tie are told apart with certainty, in every round.
             Two modes repair that. `noisy_max`: every sample's score of a task is bounded, the user adds Gumbel noise
             to the mean scores and announces the largest; that costs `privacy.identity_rho` each time, as"""
-            + f""" rho = epsilon^2 / 8. With the preset `quick` one sample can move a mean score by {width:.2f} / X, so
+            + f""" rho = epsilon^2 / 8. With the preset `paper_digits` one sample can move a mean score by
+            {width:.2f} / X, so
             that the noise has the scale {width:.2f} / (X sqrt(2 rho)): {scale:.3f} nats at X = 75 and rho = {rho:g}.
             Four times the cost, or twice the samples, halves it. `from_release`: the task is computed from the user's
             last noised upload and the broadcast models, which have been paid for, and costs nothing more."""
         ),
         "",
         "```",
-        f"covey run quick --identity noisy_max --set privacy.identity_rho={rho:g}",
-        f"covey run quick --identity noisy_max --set privacy.identity_rho={rho:g} --set clustering.announce_every=3"
-        " --set clustering.announce_rounds=9",
-        "covey run quick --identity from_release",
+        f"covey run paper_digits --identity noisy_max --set privacy.identity_rho={rho:g}",
+        f"covey run paper_digits --identity noisy_max --set privacy.identity_rho={rho:g}"
+        " --set clustering.announce_every=3 --set clustering.announce_rounds=9",
+        "covey run paper_digits --identity from_release",
         "```",
     ]
 
@@ -227,7 +228,8 @@ def _announcement_section(found: Announcements) -> list[str]:
             digits in which users were given their true groups, with noised uploads as always; then
             {found.users} users with X samples each announce, {found.draws} times with new noise. Labels swapped:
             `data.partition = "label_swap"`, 16 users of 60 to 90 samples train, all or all but one served in every
-            round. Label mixes: the preset `quick` as it is, policy `greedy`. All X of a panel meet the same models.
+            round. Label mixes: the preset `paper_digits` as it is, policy `greedy`. All X of a panel meet the
+            same models.
             Means over {found.seeds} seeds with 95 % intervals over seeds (bands; faint lines are single seeds); dashed:
             `raw` on the same samples. Eight groups of 300 samples are more than the digits have."""
         ),

@@ -107,7 +107,8 @@ def private_section(out: Path) -> list[str]:
     some = next(iter(found.values()))
     seeds = f"judged seeds ({JUDGED} and up)" if some.judged else f"development seeds ({DEVELOPMENT} and up)"
     text = f"""Everything above was computed by version 0.1.0. These runs have the paper's start too, without offers
-        of unused models ([how groups are found](clustering.md)): `quick`, policy `greedy`, 15 rounds, {len(some)}
+        of unused models ([how groups are found](clustering.md)): `paper_digits`, policy `greedy`, 15 rounds,
+        {len(some)}
         {seeds}, label mixes and rotated digits (`experiments/private_identities.py`; versions:
         {versions_text(_records(out))}). rho is that of the user who paid most, for uploads and identities together,
         because some rules ask for more uploads; identities: what of it announcements cost. From release and FeSEM are

@@ -113,6 +113,7 @@ def inspect(
     """
     from covey.data import load_dataset, partition
     from covey.data.picture import draw_dataset, draw_users
+    from covey.data.transforms.protocol import transform_users
 
     if picture is not None and picture.suffix not in (".png", ".pdf", ".svg"):
         raise typer.BadParameter(f"'{picture}' must end in .png, .pdf or .svg", param_hint="--picture")
@@ -123,13 +124,15 @@ def inspect(
     groups = scenario.groups if scenario is not None else 1
     dataset = load_dataset(data, groups=groups, seed=seed)
     users = partition(dataset, scenario, seed) if scenario is not None else None
+    seen = transform_users(data, users).shape if users is not None else dataset.shape
     if as_json:
         answer: dict[str, Any] = {"dataset": _facts(dataset)}
         if scenario is not None and users is not None:
             answer |= {"scenario": scenario.name, "partition": data.partition, "seed": seed, "users": _users(users)}
+            answer |= {"transform": data.transform, "shape_seen": list(seen)}
         typer.echo(json.dumps(answer, indent=2))
     else:
-        _print(dataset, scenario, users, seed)
+        _print(dataset, scenario, users, seed, seen)
     if picture is not None:
         if scenario is not None and users is not None:
             title = f"{scenario.name}: {dataset.name}, {data.partition}, seed {seed}"
@@ -211,12 +214,16 @@ def _users(users: UserData) -> list[dict[str, Any]]:
     ]
 
 
-def _print(dataset: Dataset, scenario: Scenario | None, users: UserData | None, seed: int) -> None:
+def _print(
+    dataset: Dataset, scenario: Scenario | None, users: UserData | None, seed: int, seen: tuple[int, ...]
+) -> None:
     console = Console()
     facts = _facts(dataset)
     table = Table(show_header=False, title=f"data set {dataset.name}", title_justify="left")
     table.add_row("from", escape(str(facts["source"])))
     table.add_row("shape of a sample", " x ".join(str(n) for n in dataset.shape))
+    if scenario is not None and scenario.data.transform != "none":
+        table.add_row("shape that models see", f"{' x '.join(map(str, seen))} ({escape(scenario.data.transform)})")
     table.add_row("samples", f"{facts['training_samples']:,} for training, {facts['test_samples']:,} held out")
     if facts["writers"] is not None:
         table.add_row("writers", f"{facts['writers']:,}")

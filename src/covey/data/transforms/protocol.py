@@ -57,7 +57,9 @@ def transformed(data: Data, x: Features) -> Features:
             features[rows] = _checked(data, part, x[rows], shape)
         few = x[:_PROBED]
         for company in (nothing, 10.0 * few):
-            _compare(data, _checked(data, part, np.concatenate([few, company]), shape)[: len(few)], features[: len(few)])
+            _compare(
+                data, _checked(data, part, np.concatenate([few, company]), shape)[: len(few)], features[: len(few)]
+            )
         for row in range(len(few)):
             _compare(data, _checked(data, part, few[row : row + 1], shape), features[row : row + 1])
         spread = np.unique(np.linspace(0, len(x) - 1, _SPREAD, dtype=np.int64))[::-1]

@@ -59,8 +59,8 @@ def rules_section(out: Path) -> list[str]:
         "## Rules under the paper's start",
         "",
         'Computed by version 0.1.0, whose only start was the paper\'s (`clustering.start = "random"`,',
-        "`clustering.rescue = false`). Each run is the preset (`paper_digits` for digits, `paper` for CIFAR-10; 15",
-        "rounds,",
+        "`clustering.rescue = false`). Each run is the preset (`paper_digits` for digits, `paper` for CIFAR-10;",
+        "15 rounds,",
         "policy `greedy`) with just the rule changed (and what a heading says). Seeds are shared between rules, so",
         "differences are paired. With 12 users one user is 0.083.",
     ]

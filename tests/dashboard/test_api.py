@@ -26,8 +26,9 @@ def test_about_and_choices(client: Client, folder: Path) -> None:
     assert about["folder"] == folder.name
     assert str(folder) not in str(about)
     choices = client.get("/api/choices").json()
-    assert [preset["name"] for preset in choices["presets"]] == ["campus", "femnist", "paper", "quick"]
-    assert choices["presets"][3]["values"]["network"]["users"] == 12
+    presets = {preset["name"]: preset["values"] for preset in choices["presets"]}
+    assert [*presets] == ["campus", "cifar10", "femnist", "paper", "paper_digits", "paper_femnist", "quick"]
+    assert presets["quick"]["network"]["users"] == 12
     assert "greedy" in choices["policies"]
     assert "dpvd" in choices["policies"]
     users = choices["scenario"]["$defs"]["Network"]["properties"]["users"]
@@ -111,7 +112,7 @@ def test_differences_of_scenarios(folder: Path, client: Client) -> None:
     different = {row["key"]: row["values"] for row in answer["different"]}
     assert different == {
         "total": [3, 9],
-        "privacy.v_max": [12.0, 6.0],
+        "privacy.v_max": [290.0, 6.0],
         "network.task_sets": [None, "[[0, 1], [1, 2], [2, 3], [3, 0]]"],
     }
     assert answer["equal"] > 50

@@ -106,21 +106,22 @@ def test_what_shapes_learning_is_in_the_hash_and_nothing_else() -> None:
     ):
         assert learning_hash(load_scenario("quick", [harmless])) == base
     for change in (
-        "training.clip=2",
+        "training.clip=3",
         "privacy.v_max=6",
         "model.name=mlp",
+        "data.transform=hog",
         "data.samples_max=91",
         "clustering.rule=loss",
     ):
         assert learning_hash(load_scenario("quick", [change])) != base
 
 
-@pytest.mark.parametrize("preset", ["quick", "paper"])
+@pytest.mark.parametrize("preset", ["quick", "paper", "paper_digits"])
 def test_presets_come_with_a_calibration_that_fits(preset: str) -> None:
     assert calibration_for(load_scenario(preset)).scenario == preset
 
 
-@pytest.mark.parametrize("preset", ["quick", "paper", "femnist"])
+@pytest.mark.parametrize("preset", ["paper_digits", "paper", "paper_femnist"])
 def test_calibrations_of_the_papers_start_serve_no_other(preset: str) -> None:
     """Those of the first version do not name the options of a start: they were fitted without."""
     papers = calibration_for(load_scenario(preset, PAPER_START))
@@ -133,7 +134,7 @@ def test_calibrations_of_the_papers_start_serve_no_other(preset: str) -> None:
 
 
 def test_stale_missing_and_damaged_calibrations_are_one_sentence(tmp_path: Path) -> None:
-    other = load_scenario("quick", ["training.clip=2", "privacy.v_max=6"])
+    other = load_scenario("quick", ["training.clip=3", "privacy.v_max=6"])
     assert find_calibration(other) is None
     with pytest.raises(ScenarioError, match="there is no calibration for how scenario 'quick' learns"):
         calibration_for(other)

@@ -101,7 +101,7 @@ def test_surrogate_and_real_rounds_start_from_the_same_view(quick: Scenario) -> 
 
 
 def test_users_without_budget_sit_out(quick: Scenario) -> None:
-    scenario = changed(quick, "privacy", budget_epsilon=4.0)
+    scenario = changed(quick, "privacy", budget_epsilon=2.0)
     history = simulate(scenario, "greedy", seed=0, rounds=5)
     assert sum(record.refused_releases for record in history.records) > 0
     greedy = get_policy("greedy")

@@ -124,8 +124,8 @@ def test_which_constraint_binds(client: Client) -> None:
     assert "downlink_time" not in binding("network.blocks=1", "radio.downlink_limit_s=10")
     # Two users of one task under a floor that only the larger one exceeds on its own.
     pair = {
-        **FAR, "overrides": [*FAR["overrides"], "network.blocks=2", "privacy.v_max=12", "privacy.n_min=250"], "samples": [60, 90],
-        "users_m": [[150, 50], [150, 60]], "policies": ["greedy"],
+        **FAR, "overrides": [*FAR["overrides"], "network.blocks=2", "privacy.v_max=12", "privacy.n_min=250"],
+        "samples": [60, 90], "users_m": [[150, 50], [150, 60]], "policies": ["greedy"],
     }  # fmt: skip
     floor = play(client, **pair)["policies"][0]["constraints"][-1]
     assert (floor["name"], floor["ok"], floor["binding"]) == ("noise_floor", True, [[0]])

@@ -49,7 +49,7 @@ def test_a_comparison_draws_curves_and_names_differences(address: str, open_page
     page.wait_for_selector("[data-panel=epsilon_max] canvas")
     assert page.locator("[data-panel=accuracy] .keys button").all_inner_texts() == ["1. one", "2. two", *LINES]
     table = page.inner_text("table")
-    assert "privacy.v_max\t12\t6" in table
+    assert "privacy.v_max\t290\t6" in table
     assert "policy\tgreedy\trandom" in table
     assert "privacy.n_min" not in table
     page.check("label:has-text('delay') input")

@@ -123,7 +123,7 @@ def draw(found: Found) -> Figure:
 
 
 def _draw_panel(axes: Axes, found: Found, data: str) -> None:
-    right = 2.0 * max(EPSILONS)  # where runs without noise are drawn
+    right = 6.0 * max(EPSILONS)  # where runs without noise are drawn
     axes.axhline(found.line(data, "central").value, color=INK, linestyle=":", linewidth=1.2)
     axes.axhline(found.line(data, "majority").value, color=INK, linestyle="--", linewidth=1.2)
     for (unit, sight), colour, mark in zip(CURVES, OKABE_ITO, MARKERS, strict=False):
@@ -289,8 +289,8 @@ chosen settings; digits from {again} on, because the seeds before were looked at
 which some users went beyond.
 """
 _READ = """
-Mean over seeds with its 95 % interval, drawn at the largest epsilon of a user in any of the runs (beyond 20: outside of
-the picture). Filled: every device finds its group itself; hollow: it is told. "Only sums
+Mean over seeds with its 95 % interval, drawn at the largest epsilon of a user in any of the runs. Filled: every device
+finds its group itself; hollow: it is told. "Only sums
 seen" assumes secure aggregation (`security.mode = "masked"`) in which no sum of fewer than 13 uploads is opened (2
 with 12 users), and that the others in a sum are honest: their noise protects the user too, so that each adds less. An
 upload in a sum of too few is seen by nobody, but counts as if it was seen, which takes some runs beyond their target.

@@ -169,6 +169,7 @@ def page(found: Found) -> str:
         ),
         "## The call",
         "",
+        "<!-- not run: minutes, and it needs CIFAR-10 and FEMNIST -->",
         "```sh",
         "covey run cifar10 --set privacy.target_epsilon=8",
         "covey run femnist --set privacy.target_epsilon=4 --reference",

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -56,32 +57,57 @@ def progress_bar(console: Console) -> Progress:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Let a polite kill (SIGTERM) end the work like Ctrl-C, with everything saved, and lose neither.
+    """Let Ctrl-C (SIGINT) and a polite kill (SIGTERM) end the work with everything saved, and lose neither.
 
-    An interrupt that arrives while a finalizer runs is swallowed by Python; it is sent once more, and not shown.
+    Where Python or a compiled library would swallow or mishandle an exception that comes out of nowhere, the signal
+    is put off for a moment and sent again: inside a finalizer, and inside numba, whose dispatchers call Python from C
+    and end the process, or return a result with the exception pending, when that call is interrupted.
     """
     again: list[threading.Timer] = []
+    hook = sys.unraisablehook
 
-    def stop(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    def not_lost(swallowed: sys.UnraisableHookArgs) -> None:
-        if not issubclass(swallowed.exc_type, KeyboardInterrupt):
-            hook(swallowed)
-            return
-        again.append(threading.Timer(0.01, _thread.interrupt_main))
+    def put_off(number: int) -> None:
+        again[:] = [timer for timer in again if timer.is_alive()]
+        again.append(threading.Timer(0.01, _thread.interrupt_main, (number,)))
         again[-1].daemon = True
         again[-1].start()
 
-    before, hook = signal.signal(signal.SIGTERM, stop), sys.unraisablehook
+    def stop(number: int, frame: FrameType | None) -> None:
+        if _may_not_raise(frame):
+            put_off(number)
+            return
+        raise KeyboardInterrupt
+
+    def not_lost(swallowed: sys.UnraisableHookArgs) -> None:
+        if issubclass(swallowed.exc_type, KeyboardInterrupt):
+            put_off(signal.SIGINT if signal.SIGINT in before else signal.SIGTERM)
+        else:
+            hook(swallowed)
+
+    before: dict[int, Any] = {}
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as of a command in the background of a shell script
+            before[number] = signal.signal(number, stop)
     sys.unraisablehook = not_lost
     try:
         yield
     finally:
+        for caught, handler in before.items():
+            signal.signal(caught, handler)
+        sys.unraisablehook = hook
         for timer in again:
             timer.cancel()
-        sys.unraisablehook = hook
-        signal.signal(signal.SIGTERM, before)
+
+
+def _may_not_raise(frame: FrameType | None) -> bool:
+    """Whether a finalizer or code of numba is among the running calls."""
+    while frame is not None:
+        if frame.f_code.co_name == "__del__":
+            return True
+        if str(frame.f_globals.get("__name__")).partition(".")[0] in ("numba", "llvmlite"):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def free_folder(name: str, checkpoint: str) -> Path:

@@ -16,7 +16,7 @@ Users do not know their group; they try all models and take the one that suits t
 way: **groups collide**. Users of one group soon agree, but two groups that like the same model best in the first
 rounds seldom part again, and another model is left without users. Which groups collide is decided by the weights
 that were drawn for the models, before anybody has learnt anything, and nothing in the rule itself brings an unused
-model back. covey adds two things, each a setting:
+model back. covey adds three things, each a setting:
 
 - **A way back** (`clustering.rescue = true`, the default). When a model has no users, stations offer it to part of
   the users of a task that may hold two groups. To find such a task they compare the uploads of its users: the noised
@@ -30,6 +30,12 @@ model back. covey adds two things, each a setting:
   weight. Either way the users decide by their own rule in the next round: those of one group meet again on one model.
   Two rounds pass between offers. Where no model is free, because a stray user holds one alone, that model is offered:
   on evidence, or once for the same users, for a single user may also be all there is of its group.
+- **Turns** (`clustering.turns = true`, the default). A policy that serves the same user of each task in every round
+  leaves nobody to compare it with: two groups on one model stay unseen, no model grows, and who is never served never
+  trains. While a model can be offered, the users of a task that may hold two groups take turns: those that were heard
+  most sit out, but never so many that fewer of them could be served than in the last round. A user whom stations leave
+  out in its turn is not waited for. Who was heard is known to stations anyway. Policies see it as users that are not
+  available.
 - **A start that does not depend on luck** (`clustering.start = "release"`). All models are equal at first, so that
   all uploads start from the same weights and can be compared. Users carry drawn labels meanwhile, and the uploads
   of all are averaged into the one model. As soon as the uploads tell groups apart, or after three rounds, each
@@ -52,9 +58,7 @@ equally toss a coin, and noise and different users drive the copies apart.
 **More or fewer models than groups.** `network.tasks` models need not be as many as the groups. With too many, those
 that nobody needs stay free and are not broadcast. With too few, groups share a model; with `clustering.max_tasks`
 models are added, one at a time, where uploads show that two groups share one. A model that was not sent yet is unknown
-to devices: nobody takes it before it is offered. Growing needs a policy that serves several users of a task: one like
-`coverage`, which serves the same user of each task in every round as long as users stay where they are, leaves nobody
-to compare it with, and models do not grow.
+to devices: nobody takes it before it is offered.
 
 ## The call
 
@@ -74,8 +78,8 @@ OFF = [
     *_lines("""
 ## The defaults
 
-The way back is on. With `clustering.start = "random"` and `clustering.rescue = false` a run has the paper's start and
-no way back, and is the same, bit by bit, as one of version 0.1.0; the shipped policies were trained on a surrogate of
+The way back is on, and users take turns. With `clustering.start = "random"` and `clustering.rescue = false`, which ends
+turns too, a run has the paper's start and no way back, and is the same, bit by bit, as one of version 0.1.0; the shipped policies were trained on a surrogate of
 such runs. The figures, and `covey bound`, keep the paper's start. Rules that stations compute from uploads or loss
 vectors, and `oracle`, have a way of their own to begin and to fill models ([methods](methods.md)): neither setting
 matters to them.

@@ -28,6 +28,7 @@ from covey.identification.rule import (
     Weights,
 )
 from covey.identification.start import IN_PLAY
+from covey.identification.turns import HEARD, OPEN, after_turns
 from covey.seeding import generator
 
 #: Rounds after an offer in which devices make up their minds, before the next one.
@@ -111,7 +112,7 @@ def offer_free_model(
     tasks = [task for number in range(at.tasks) if (task := _heard(at, evidence, found, number, past.level, rng))]
     tasks = [_pair(evidence, task, tasks) for task in tasks]
     past = past.after(trained.totals > 0, trained.used, max((task.split.level for task in tasks), default=0.0))
-    memory = dict(groups.memory) | evidence.memory | past.memory
+    memory = dict(groups.memory) | evidence.memory | past.memory | _turns(at, found, trained, past, tasks)
     estimate, confirmed = _estimate(at, found, tasks)
     groups = replace(groups, memory=memory, estimate=estimate, confirmed=confirmed)
     waited = at.round - past.last
@@ -183,6 +184,24 @@ def _pair(evidence: Evidence, task: _Task, tasks: list[_Task]) -> _Task:
     if len(task.heard) != 2 or not others:
         return task
     return replace(task, split=pair_split(evidence, task.heard, float(np.median(others)), task.split.level))
+
+
+def _turns(
+    at: RuleRound, found: Identification, trained: Trained, past: _Past, tasks: list[_Task]
+) -> dict[str, npt.NDArray[Any]]:
+    """Whose turn it was, and the tasks whose users take turns next: those that may hold two groups."""
+    if at.blind or trained.asked is None:
+        return {}
+    identities = found.identities
+    heard = trained.intake.users[trained.intake.accepted]
+    turns = after_turns(at.identities, identities, trained.asked, heard, np.zeros(at.tasks, dtype=bool), at.memory)
+    settled = [task.number for task in tasks if task.split.single]
+    for task in range(at.tasks):
+        mine = identities == task
+        known = task in settled and (turns[HEARD][mine] > 0).all()
+        if mine.sum() > 1 and not known and _free(at, identities, past, task, single=True, grow=True) is not None:
+            turns[OPEN][task] = True
+    return turns
 
 
 def _estimate(at: RuleRound, found: Identification, tasks: list[_Task]) -> tuple[int, int]:

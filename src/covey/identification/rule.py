@@ -113,7 +113,8 @@ class Trained:
     intake: what stations let in; joined: (U,) users whose upload is in a model; noise_std: (U,) noise on the sums of
     clipped gradients, 0 where a user was not served; models, movements: (K, D) after the round; totals: (K,) samples
     behind each new model; first_models: (K, D) before the first round; counts: (K,) uploads for each model where sums
-    of too few stay closed, -1 where stations do not know.
+    of too few stay closed, -1 where stations do not know; asked: (U,) users that stations could have served, None where
+    nobody takes turns.
     """
 
     intake: Intake
@@ -124,6 +125,7 @@ class Trained:
     totals: Floats
     first_models: Weights
     counts: Ints | None = None
+    asked: Bools | None = None
 
     @property
     def used(self) -> Bools:

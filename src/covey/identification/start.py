@@ -25,6 +25,7 @@ from covey.identification.rule import (
     Trained,
     random_identities,
 )
+from covey.identification.turns import HEARD, LAST, OPEN, after_turns
 from covey.parts import STARTS
 from covey.scenario import Scenario
 from covey.seeding import generator
@@ -38,7 +39,7 @@ LONGEST = 3
 LARGEST = 1 << 23
 #: Memory: (K,) bool, models that devices can choose; all of them where it is not there.
 IN_PLAY = "models.in_play"
-_OF_THE_START = ("start.steps", "start.rounds", "start.model")
+_OF_THE_START = ("start.steps", "start.rounds", "start.model", HEARD, LAST, OPEN)
 
 
 class Start:
@@ -128,7 +129,7 @@ class ReleaseStart(Start):
             noise = at.training.upload_noise(trained.noise_std[users], at.samples[users])
             steps = intake.weights[intake.accepted] - at.models[found.identities[users]]
             evidence = evidence.heard(users, steps, noise)
-        memory = dict(found.memory) | evidence.memory | _added_up(at, trained, found)
+        memory = dict(found.memory) | evidence.memory | _added_up(at, trained, found) | _turns(at, found, trained)
         heard = evidence.heard_users
         models = np.repeat(_common(trained)[None], at.tasks, axis=0)
         first = np.arange(at.tasks) == 0
@@ -189,6 +190,15 @@ def _added_up(at: RuleRound, trained: Trained, found: Identification) -> dict[st
     steps[users] += intake.weights[intake.accepted] - at.models[found.identities[users]]
     rounds[users] += 1
     return {"start.steps": steps, "start.rounds": rounds, "start.model": at.memory.get("start.model", at.models[0])}
+
+
+def _turns(at: RuleRound, found: Identification, trained: Trained) -> dict[str, npt.NDArray[Any]]:
+    """Whose turn it was; users of every drawn label take turns, so that stations hear all of them soon."""
+    if trained.asked is None:
+        return {}
+    heard = trained.intake.users[trained.intake.accepted]
+    everybody = np.ones(at.tasks, dtype=bool)
+    return after_turns(found.identities, found.identities, trained.asked, heard, everybody, at.memory)
 
 
 def _one(capable: Bools) -> Bools:

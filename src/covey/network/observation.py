@@ -125,6 +125,12 @@ class Observation:
         return parted(found, self.leading)
 
     @property
+    def reachable(self) -> BoolArray:
+        """(..., B, U): eligible users that would reach the station at the rate floor if nobody else sent."""
+        alone = self.gains * self.power_w >= self.min_sinr * self.noise_w
+        return np.asarray(self.eligible & np.swapaxes(alone, -1, -2))
+
+    @property
     def owned(self) -> BoolArray:
         """(..., B, U): eligible users whose task belongs to the station in this round.
 

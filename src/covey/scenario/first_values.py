@@ -15,11 +15,13 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 #: First values by section and option. What is in this table never changes; options are added when a default changes.
-FIRST_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {"clustering": {"start": "random", "rescue": False}}
+FIRST_VALUES: Final[Mapping[str, Mapping[str, Any]]] = {
+    "clustering": {"start": "random", "rescue": False, "turns": False}
+}
 #: The paper's start, as overrides: models and tasks are drawn, and nobody is offered a model.
 PAPER_START: Final = ("clustering.start=random", "clustering.rescue=false")
 #: The start of a scenario that says nothing about it, as overrides.
-DEFAULT_START: Final = ("clustering.start=default", "clustering.rescue=default")
+DEFAULT_START: Final = ("clustering.start=default", "clustering.rescue=default", "clustering.turns=default")
 
 
 def not_at_first(scenario: BaseModel) -> dict[str, Any]:

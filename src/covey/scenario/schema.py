@@ -417,6 +417,15 @@ class Clustering(Section):
             " `kmeans`, none is offered."
         ),
     )
+    turns: bool = Field(
+        True,
+        description=(
+            "Whether users of a task that may hold two groups take turns while a model can be offered: those that were"
+            " heard most sit out a round, so that stations hear all of them, whatever the policy prefers; never so"
+            " many that fewer could be served than in the last round. It belongs to `rescue` and to the start"
+            " `release`, and is `false` without them."
+        ),
+    )
     max_tasks: Entries | None = Field(
         None,
         description=(
@@ -436,6 +445,16 @@ class Clustering(Section):
             " offered that users could not announce: with 1, none is."
         ),
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _turns_belong_to_offers(cls, value: Any) -> Any:
+        """Nobody takes turns where no model is ever offered or made from groups."""
+        if not isinstance(value, dict):
+            return value
+        fields = cls.model_fields
+        rescue, start = (value.get(key, fields[key].default) for key in ("rescue", "start"))
+        return {**value, "turns": False} if rescue is False and start == "random" else value
 
 
 class Training(Section):

@@ -22,6 +22,7 @@ from covey.federated import Accepted, Evaluation, Steps, admit
 from covey.identification import Identification, Regrouped, RuleRound, Trained
 from covey.identification.rescue import offer_free_model
 from covey.identification.start import known_models, models_in_play
+from covey.identification.turns import resting, taking_turns
 from covey.network import Observation, Plan, with_fresh
 from covey.parts import RULES, STARTS
 from covey.radio import broadcast_times, distances
@@ -136,7 +137,8 @@ def decide(world: World, turn: Turn, policy: Policy) -> NDArray[np.bool_]:
 def observe(world: World, state: State, identities: NDArray[np.int64]) -> Observation:
     """What the stations know when they choose; stations that are kept blind see all users as of one task.
 
-    A user of a task whose model was never sent has nothing to train: it sits out the round and is charged nothing.
+    A user of a task whose model was never sent has nothing to train: it sits out the round and is charged nothing. So
+    do users who rest while others take their turn.
     """
     limits, kept = world.limits, (identities == state.identities) & (state.round > 0)
     lost = (identities >= 0) & ~models_in_play(state.memory, world.tasks)[identities]
@@ -144,7 +146,7 @@ def observe(world: World, state: State, identities: NDArray[np.int64]) -> Observ
         identities, limits = np.zeros_like(identities), limits.without_tasks()
         kept = np.zeros_like(kept)
     gains = checked_gains(world, world.channel.gains(state.positions_m, world.stations_m, state.round))
-    return Observation(
+    observation = Observation(
         round=state.round,
         identities=read_only(identities),
         distances_m=read_only(distances(state.positions_m, world.stations_m)),
@@ -154,6 +156,10 @@ def observe(world: World, state: State, identities: NDArray[np.int64]) -> Observ
         kept=read_only(kept),
         limits=limits,
     )
+    if not taking_turns(state.memory):
+        return observation
+    rest = resting(identities, np.asarray(observation.reachable.any(axis=0)), state.memory)
+    return replace(observation, available=read_only(observation.available & ~rest))
 
 
 def allocate(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Decision:
@@ -331,6 +337,7 @@ def regroup(world: World, turn: Turn, decision: Decision, uploads: Uploads, new:
         totals=new.totals,
         first_models=world.first_models,
         counts=new.counts,
+        asked=np.asarray(turn.observation.reachable.any(axis=0)) if world.scenario.clustering.turns else None,
     )
     at = rule_round(world, state, turn.groups)
     if world.start.under_way(state.round, state.memory):

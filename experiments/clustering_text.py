@@ -18,24 +18,25 @@ rounds seldom part again, and another model is left without users. Which groups 
 that were drawn for the models, before anybody has learnt anything, and nothing in the rule itself brings an unused
 model back. covey adds three things, each a setting:
 
-- **A way back** (`clustering.rescue = true`, the default). When a model has no users, stations offer it to part of
-  the users of a task that may hold two groups. To find such a task they compare the uploads of its users: the noised
-  steps of a user along the path of its model are added up, older ones fading, and stations take products of two users'
-  sums. The noise of two users is independent, so that these products have the right mean, whatever the noise; distances
-  between uploads do not. Sums of steps say more than sums of products: over n rounds the noise of a product falls by n
-  instead of the square root of n, and users that were served in different rounds can be compared. (Steps of all users
-  are kept up to 32 MB; beyond that, products of single rounds are added up.) If the best split of a task into two parts
-  differs by more than chance explains, the free model is made from the steps of one part. Where noise would hide two
-  groups, the split is a guess, in the largest task that may hold two; every offer that its users had before halves its
-  weight. Either way the users decide by their own rule in the next round: those of one group meet again on one model.
-  Two rounds pass between offers. Where no model is free, because a stray user holds one alone, that model is offered:
-  on evidence, or once for the same users, for a single user may also be all there is of its group.
+- **A way back** (`clustering.rescue = true`, the default). When a model has no users, stations offer it to part of the
+  users of a task that may hold two groups. To find such a task they compare the uploads of its users: the noised steps
+  of a user along the path of its model are added up, older ones fading, and stations take products of two users' sums.
+  The noise of two users is independent, so that products of one round have the right mean, whatever the noise;
+  distances between uploads do not. (Sums over rounds are slightly biased: a later step answers to earlier noise that is
+  in the model by then. For users of one group at the noise of `quick` the product came out about a tenth too small.)
+  Sums of steps say more than sums of products: over n rounds the noise of a product falls by n instead of the square
+  root of n, and users that were served in different rounds can be compared. (Steps of all users are kept up to 32 MB;
+  beyond that, products of single rounds are added up.) If the best split of a task into two parts differs by more than
+  chance explains, the free model is made from the steps of one part. Where noise would hide two groups, the split is a
+  guess, in the largest task that may hold two; every offer that its users had before halves its weight. Either way the
+  users decide by their own rule in the next round: those of one group meet again on one model. Two rounds pass between
+  offers. Where no model is free, because a stray user holds one alone, that model is offered: on evidence, or once for
+  the same users, for a single user may also be all there is of its group.
 - **Turns** (`clustering.turns = true`, the default). A policy that serves the same user of each task in every round
   leaves nobody to compare it with: two groups on one model stay unseen, no model grows, and who is never served never
   trains. While a model can be offered, the users of a task that may hold two groups take turns: those that were heard
-  most sit out, but never so many that fewer of them could be served than in the last round. A user whom stations leave
-  out in its turn is not waited for. Who was heard is known to stations anyway. Policies see it as users that are not
-  available.
+  most sit out, and at least as many stay as were served in the last round (though stations may not reach all of these
+  at once). A user that nobody chooses costs a place once in each cycle. Policies see users that are not available.
 - **A start that does not depend on luck** (`clustering.start = "release"`). All models are equal at first, so that
   all uploads start from the same weights and can be compared. Users carry drawn labels meanwhile, and the uploads
   of all are averaged into the one model. As soon as the uploads tell groups apart, or after three rounds, each
@@ -79,9 +80,9 @@ OFF = [
 ## The defaults
 
 The way back is on, and users take turns. With `clustering.start = "random"` and `clustering.rescue = false`, which ends
-turns too, a run has the paper's start and no way back, and is the same, bit by bit, as one of version 0.1.0; the shipped policies were trained on a surrogate of
-such runs. The figures, and `covey bound`, keep the paper's start. Rules that stations compute from uploads or loss
-vectors, and `oracle`, have a way of their own to begin and to fill models ([methods](methods.md)): neither setting
-matters to them.
+turns too, a run has the paper's start and no way back, and is the same, bit by bit, as one of version 0.1.0; the
+shipped policies, but that of `quick`, were trained on a surrogate of such runs. The figures, and `covey bound`, keep
+the paper's start. Rules that stations compute from uploads or loss vectors, and `oracle`, have a way of their own to
+begin and to fill models ([methods](methods.md)): neither setting matters to them.
 """),
 ]

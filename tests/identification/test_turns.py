@@ -83,6 +83,28 @@ def test_a_turn_counts_whether_or_not_stations_used_it() -> None:
     assert found[OPEN].tolist() == [True, False]
 
 
+def test_who_stays_but_is_never_chosen_is_not_waited_for() -> None:
+    """Three of twelve users are served in a round, user 5 never; it costs a place once until all had a turn."""
+    tasks, everybody, unsettled = np.zeros(12, dtype=np.int64), np.ones(12, dtype=bool), np.array([True])
+    before: dict[str, np.ndarray] = {}
+    served, heard = [], np.zeros(12, dtype=np.int64)
+    for _ in range(40):
+        stay = everybody & ~resting(tasks, everybody, before) if before else everybody
+        chosen = np.flatnonzero(stay & (np.arange(12) != 5))[:3]
+        heard[chosen] += 1
+        served.append(len(chosen))
+        before = after_turns(tasks, tasks, stay, chosen, unsettled, before)
+    assert np.mean(served) >= 2.7
+    assert np.delete(heard, 5).min() >= 9
+
+
+def test_users_without_a_known_task_take_no_turns() -> None:
+    nobody = np.full(3, -1)
+    found = after_turns(nobody, nobody, np.ones(3, dtype=bool), np.array([0]), np.ones(2, dtype=bool), {})
+    assert found[HEARD].tolist() == [1, 0, 0]
+    assert not resting(nobody, np.ones(3, dtype=bool), found).any()
+
+
 def test_counts_begin_again_with_a_new_task() -> None:
     before, now = np.array([0, 0, 1]), np.array([0, 1, 1])
     found = after_turns(before, now, np.ones(3, dtype=bool), np.array([0, 1, 2]), np.ones(2, dtype=bool),

@@ -2,9 +2,10 @@
 
 A policy that serves the same users of a task in every round leaves nobody to compare them with: two groups on one model
 stay unseen, and those who are never served never train. While a model is free to be offered, the users of a task that
-were heard most sit out, but never so many that fewer of them could be served than in the last round. A user that its
-stations leave out although it was its turn counts as heard: it may be out of reach. Who was heard is public, so that
-this costs no privacy.
+were heard most sit out. At least as many of them stay as were served in the last round, though stations may not reach
+all of these at once. Where fewer were heard than in the round before, those who stayed and were not count as heard, so
+that a user whom no policy chooses costs a place only once until all had their turn. Turns follow from announced tasks,
+uploads and who was heard: they make no release of their own, and change who is served, and so who pays.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Memory = Mapping[str, npt.NDArray[Any]]
 
-#: Memory: (U,) times that each user was heard since it has its task, or asked in vain; (U,) who was heard last;
+#: Memory: (U,) times that each user was heard since it has its task, or stayed in vain; (U,) who was heard last;
 #: (K,) tasks whose users take turns.
 HEARD, LAST, OPEN = "turns.heard", "turns.last", "turns.open"
 
@@ -48,11 +49,15 @@ def after_turns(
     """What to remember after a round.
 
     before, identities: (U,) tasks of the last round and of this one; asked: (U,) who could be served; heard: (n,) users
-    whose uploads arrived; unsettled: (K,) tasks that may hold two groups, while a model is free.
+    whose uploads arrived; unsettled: (K,) tasks that may hold two groups, while a model is free. Without a known task
+    (-1) nobody takes turns.
     """
     times = memory.get(HEARD, np.zeros(len(identities), dtype=np.int64))
     times = np.where(identities == before, times, 0)
     last = np.zeros(len(identities), dtype=bool)
     last[heard] = True
-    in_vain = asked & ~np.isin(identities, identities[heard])
+    before_last = memory.get(LAST, np.zeros(len(identities), dtype=bool))
+    members = identities == np.arange(len(unsettled))[:, None]
+    fewer = (members & last).sum(axis=1) < np.maximum((members & before_last).sum(axis=1), 1)
+    in_vain = asked & members[fewer].any(axis=0)
     return {HEARD: times + (last | in_vain), LAST: last, OPEN: unsettled}

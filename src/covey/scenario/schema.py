@@ -421,9 +421,9 @@ class Clustering(Section):
         True,
         description=(
             "Whether users of a task that may hold two groups take turns while a model can be offered: those that were"
-            " heard most sit out a round, so that stations hear all of them, whatever the policy prefers; never so"
-            " many that fewer could be served than in the last round. It belongs to `rescue` and to the start"
-            " `release`, and is `false` without them."
+            " heard most sit out a round, so that stations hear all of them, whatever the policy prefers; at least as"
+            " many stay as were served in the last round. It belongs to `rescue` and to the start `release`, and is"
+            ' `false` without them; stations that do not know tasks (`security.mode = "blind"`) let nobody wait.'
         ),
     )
     max_tasks: Entries | None = Field(

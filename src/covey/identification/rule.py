@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from covey.arrays import make_read_only
 from covey.errors import CoveyError
 from covey.parts import ANNOUNCEMENTS, RULES, STARTS
 from covey.scenario import Scenario
@@ -43,7 +44,7 @@ def _nobody() -> Ints:
 
 @dataclass(frozen=True)
 class RuleRound:
-    """What a rule may use in a round, counted from 0.
+    """What a rule may use in a round, counted from 0; arrays can be read, not written.
 
     samples: (U,) X_i; clip: (U,) clipping norms; truth: (U,) true groups, -1 for rules that do not need them;
     models, movements: (K, D); identities: (U,) tasks of the last round; exhausted: (U,) users that sit out; ledger: of
@@ -65,6 +66,9 @@ class RuleRound:
     ledger: Ledger
     journal: Journal
     memory: Memory
+
+    def __post_init__(self) -> None:
+        make_read_only(self)
 
     @property
     def users(self) -> int:
@@ -108,7 +112,7 @@ class Identification:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a round left for the next identities.
+    """What a round left for the next identities, in arrays that can be read, not written.
 
     intake: what stations let in; joined: (U,) users whose upload is in a model; noise_std: (U,) noise on the sums of
     clipped gradients, 0 where a user was not served; models, movements: (K, D) after the round; totals: (K,) samples
@@ -126,6 +130,10 @@ class Trained:
     first_models: Weights
     counts: Ints | None = None
     asked: Bools | None = None
+
+    def __post_init__(self) -> None:
+        # The record of the round is made from the same arrays.
+        make_read_only(self)
 
     @property
     def used(self) -> Bools:

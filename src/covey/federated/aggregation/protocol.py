@@ -13,6 +13,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from covey.arrays import make_read_only
 from covey.federated.aggregation.server import Memory, forgotten, moved_by
 from covey.scenario import Scenario
 
@@ -23,7 +24,7 @@ Weights = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Accepted:
-    """The accepted uploads of a round.
+    """The accepted uploads of a round, in arrays that can be read, not written.
 
     uploads: (n, D) new weights of each user; task, station, samples: (n,) of these users; models: (K, D) before the
     round; stations: B.
@@ -35,6 +36,10 @@ class Accepted:
     samples: Ints
     models: Weights
     stations: int
+
+    def __post_init__(self) -> None:
+        # Uploads may be those that rules and starts are given after the aggregation.
+        make_read_only(self)
 
 
 class Aggregation(ABC):

@@ -115,7 +115,8 @@ def test_uploads_are_handed_on_without_a_copy() -> None:
     intake = Intake(np.arange(2), weights, np.ones(2, bool), {})
     accepted = Accepted(intake.weights, np.zeros(2, int), np.zeros(2, int), np.ones(2, int), weights, 1)
     assert np.shares_memory(accepted.uploads, weights)
-    assert weights.flags.writeable and not accepted.uploads.flags.writeable
+    assert weights.flags.writeable
+    assert not accepted.uploads.flags.writeable
 
 
 @pytest.mark.parametrize(("argument", "part"), [("mobility", Moving()), ("channel", Levelled())])

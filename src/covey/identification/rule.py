@@ -184,10 +184,10 @@ class Rule:
     """Base of all rules.
 
     needs: see `covey.parts.NEEDS`; announcements: values of `privacy.identity` that go with the rule; tells_tasks:
-    whether users work out their task and say it; guided: whether `clustering.start` and `clustering.rescue` apply,
-    which a rule with a start of its own does not need; grows: whether the rule by itself takes models beyond
-    `clustering.first_tasks` into use; uploads: models that every user uploads in a round to be
-    grouped, charged like any other; note: what a report has to say about the rule.
+    whether users work out their task and say it, so that announcements of one's own go with it too; guided: whether
+    `clustering.start` and `clustering.rescue` apply, which a rule with a start of its own does not need; grows: whether
+    the rule by itself takes models beyond `clustering.first_tasks` into use; uploads: models that every user uploads in
+    a round to be grouped, charged like any other; note: what a report has to say about the rule.
 
     For `covey methods`, a few words each; where they are empty, `covey.identification.methods` says what it can tell
     from the rest. paper: where the rule is from; computes: what a user computes in a round in which it announces; sees:
@@ -374,7 +374,7 @@ def build_rule(scenario: Scenario) -> Rule:
     """The rule that a scenario names, made for it; refuses an announcement, or growth, that does not go with it."""
     rule: Rule = RULES.build(scenario.clustering.rule, scenario)
     identity = scenario.privacy.identity
-    if identity not in rule.announcements and not (rule.tells_tasks and ":" in identity):
+    if not goes_with(rule, identity):
         fits = " or ".join(f'"{name}"' for name in rule.announcements)
         raise RULES.error(
             f"privacy.identity is '{identity}', which does not go with clustering.rule = '{scenario.clustering.rule}';"
@@ -383,6 +383,11 @@ def build_rule(scenario: Scenario) -> Rule:
     if scenario.first_tasks < scenario.network.tasks and not rule.grows:
         _check_growth(scenario, rule)
     return rule
+
+
+def goes_with(rule: Rule | type[Rule], announcement: str) -> bool:
+    """Whether a rule takes this announcement: one that it lists or, where users tell tasks, any that others wrote."""
+    return announcement in rule.announcements or (rule.tells_tasks and announcement not in ANNOUNCEMENTS.builtin)
 
 
 def _check_growth(scenario: Scenario, rule: Rule) -> None:

@@ -423,7 +423,8 @@ class Clustering(Section):
             "Whether users of a task that may hold two groups take turns while a model can be offered: those that were"
             " heard most sit out a round, so that stations hear all of them, whatever the policy prefers; never so"
             " many that fewer could be served than in the last round. It belongs to `rescue` and to the start"
-            " `release`, and is `false` without them."
+            " `release`, and applies to the same rules; with others nobody takes turns. With `rescue` off and the"
+            " start `random` it is `false`: a file that says `true` is read so, and an override to `true` is refused."
         ),
     )
     max_tasks: Entries | None = Field(

@@ -13,7 +13,7 @@ from tests.pages import ROOT
 import covey
 from covey.cli.main import main
 from covey.errors import CoveyError
-from covey.parts import ANNOUNCEMENTS, POLICIES, REGISTRIES, Registry
+from covey.parts import POLICIES, REGISTRIES, Registry
 from covey.scenario import dump_scenario
 
 #: The example of every kind, and what else the scenario `quick` needs for it.
@@ -103,12 +103,7 @@ def test_a_file_the_command_line_and_python_agree(
         assert losses(out) == expected, way
 
 
-@pytest.mark.parametrize(
-    # A rule lists the names of announcements that go with it, so that a new name is one for the rules too.
-    "registry",
-    [registry for registry in REGISTRIES if registry is not ANNOUNCEMENTS],
-    ids=lambda registry: registry.kind,
-)
+@each_kind
 def test_a_registered_name_is_all_that_a_part_needs(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     reference = f"examples.parts.{EXAMPLES[registry.kind][0]}"
     monkeypatch.setattr(registry, "_registered", {"mine": registry.get(reference)})

@@ -161,17 +161,18 @@ def test_installed_packages_offer_parts(tmp_path: Path) -> None:
     """A package is what its dist-info folder says, so that none needs to be installed."""
     site = tmp_path / "site"
     (site / "offering-1.0.dist-info").mkdir(parents=True)
-    (site / "offering.py").write_text(OWN)
+    (site / "offering.py").write_text(f"{OWN}\nfrom covey.identification.raw import Raw\nclass Said(Raw): pass\n")
     (site / "offering-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: offering\nVersion: 1.0\n")
     (site / "offering-1.0.dist-info" / "entry_points.txt").write_text(
         "[covey.parts]\npolicy.mine = offering:strongest\npath_loss.mine = offering:loss\n"
+        "announcement.mine = offering:Said\n"
     )
     code = (
         "import sys; from covey.cli.main import main\n"
         "try: main(['run', '--help'])\nexcept SystemExit: pass\n"
         "assert 'torch' not in sys.modules and 'offering' not in sys.modules\n"
-        "main(['run', 'quick', '--policy', 'mine', '--set', 'radio.path_loss=mine', '--rounds', '1', '--out', 'run',"
-        " '-q'])"
+        "main(['run', 'quick', '--policy', 'mine', '--set', 'radio.path_loss=mine',"
+        " '--set', 'privacy.identity=mine', '--rounds', '2', '--out', 'run', '-q'])"
     )
     path = os.pathsep.join([str(site), *sys.path])
     result = subprocess.run(
@@ -181,7 +182,9 @@ def test_installed_packages_offer_parts(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     assert "exact, mine, or your own as module:attribute" in " ".join(result.stdout.replace("│", " ").split())
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["policy"] == "mine"
-    assert 'path_loss = "mine"' in (tmp_path / "run" / "scenario.toml").read_text()
+    stored = (tmp_path / "run" / "scenario.toml").read_text()
+    assert 'path_loss = "mine"' in stored
+    assert 'identity = "mine"' in stored
 
 
 def test_entry_points_that_cannot_be_used_are_named_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,12 @@ what makes a run bit-identical at any number of workers and lets a resumed run c
 
 from __future__ import annotations
 
+import hashlib
+from functools import cache
+
 import numpy as np
 
-#: Purposes and their fixed numbers. Numbers are never reused: old seeds must keep their meaning.
+#: Purposes of covey itself and their fixed numbers. Numbers are never reused: old seeds must keep their meaning.
 PURPOSES: dict[str, int] = {
     "placement": 1,
     "mobility": 2,
@@ -47,7 +50,15 @@ PURPOSES: dict[str, int] = {
 }
 
 
+@cache
+def number_of(purpose: str) -> int:
+    """The number of a purpose, below 2^32: that of `PURPOSES`; for any other name one made from it, from 2^31 on."""
+    if purpose in PURPOSES:
+        return PURPOSES[purpose]
+    return int.from_bytes(hashlib.sha256(purpose.encode()).digest()[:4], "big") | 1 << 31
+
+
 def generator(seed: int, purpose: str, *, user: int = 0, round: int = 0) -> np.random.Generator:
-    """The generator of one purpose, user and round of the run with this seed."""
-    sequence = np.random.SeedSequence([seed, PURPOSES[purpose], user, round])
+    """The generator of one purpose, user and round of the run with this seed; parts of others may name their own."""
+    sequence = np.random.SeedSequence([seed, number_of(purpose), user, round])
     return np.random.Generator(np.random.PCG64DXSM(sequence))

@@ -266,12 +266,11 @@ def test_a_task_is_told_only_as_the_devices_own_scenario_says(tmp_path: Path, ov
     "change",
     [
         {"task": 99},
-        {"task": -1},
+        {"task": -1},  # without the weights to step from instead of a task's
         {"batch": -1},
         {"batch": 5},  # not that of the device's own scenario, which its charge is made for
         {"learning_rate": float("nan")},
         {"learning_rate": 0.0},
-        {"purpose": "kmeans_noise"},  # without the base that it needs
         {"clip": float("inf")},
         {"noise": float("inf")},
         {"spent_gradient": float("inf")},

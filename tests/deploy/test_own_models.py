@@ -91,14 +91,15 @@ def test_a_round_that_was_trained_and_not_answered_is_trained_again_from_where_i
         assert device.state.ledger.rho[0] > spent > 0  # charged before it was computed, each time
 
 
-def test_models_of_runs_are_apart_and_releases_of_other_purposes_leave_them_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("purpose", ["kmeans_noise", "a rule of one's own"])
+def test_models_of_runs_are_apart_and_releases_of_other_purposes_leave_them_alone(tmp_path: Path, purpose: str) -> None:
     devices = ready(tmp_path, "clustering.rule=kmeans")
     device, request = devices[0], request_for(devices, batch=20)
     released(device, request)
     kept = device.state.own_model("run", 9, device.weights)
     assert kept is not None
     base = {"base/weights": ("float32", (device.weights,), kept.tobytes())}
-    other = replace(request, header=request.header | {"round": 1, "purpose": "kmeans_noise", "task": -1}, arrays=base)
+    other = replace(request, header=request.header | {"round": 1, "purpose": purpose, "task": -1}, arrays=base)
     from_base = released(device, replace(other, arrays=request.arrays | base))
     assert from_base.tobytes() != kept.tobytes()
     after = device.state.own_model("run", 9, device.weights)

@@ -28,10 +28,10 @@ from covey.evaluation.bound_runs import play_and_measure
 from covey.federated import Ditto, PersonalProblem, build_loss, clipped_gradient_sum, load_flat, loss_of, use_loss
 from covey.federated.clip import group_gradients
 from covey.federated.hook_strategy import Hooked
-from covey.federated.losses import cross_entropy, differentiated, focal, label_smoothing
+from covey.federated.losses import OwnLoss, cross_entropy, differentiated, focal, label_smoothing
 from covey.federated.one_by_one import OneByOne
 from covey.federated.per_sample import mapped_gradients
-from covey.federated.steps import bounded_scores, loss_table, task_scores
+from covey.federated.steps import bounded_scores, loss_table, sample_losses, task_scores
 from covey.federated.strategies import strategy_for, use_strategy
 from covey.federated.training.sgd import _mean_gradient
 from covey.parts import LOSSES
@@ -73,6 +73,25 @@ def hidden(outputs: Tensor, y: Tensor) -> Tensor:
     """The values are those of single samples, but the gradient is that of all."""
     losses = cross_entropy(outputs, y)
     return losses + losses.detach().mean() * (losses - losses.detach())
+
+
+def relabelled(outputs: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy that writes class 0 over all classes."""
+    y[:] = 0
+    return cross_entropy(outputs, y)
+
+
+def to_class_0(outputs: Tensor, y: Tensor) -> Tensor:
+    """The losses of `relabelled`, without writing."""
+    return cross_entropy(outputs, torch.zeros_like(y))
+
+
+def overwritten(outputs: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy that makes the outputs those of a perfect model, where nothing is differentiated."""
+    losses = cross_entropy(outputs, y)
+    if not outputs.requires_grad:
+        outputs[:] = functional.one_hot(y, outputs.shape[1]).to(outputs)
+    return losses
 
 
 def mean(outputs: Tensor, y: Tensor) -> Tensor:
@@ -317,6 +336,28 @@ def test_a_run_has_the_same_bits_in_workers_and_reports_this_loss(loss: str) -> 
         rows = slice(int(data.offsets[user]), int(data.offsets[user + 1]))
         total += float(function(module(torch.from_numpy(data.x[rows])), torch.from_numpy(data.y[rows])).sum().detach())
     assert alone.column("loss")[-1] == pytest.approx(total / len(data.y), rel=1e-5)
+
+
+def test_a_loss_that_writes_into_labels_or_outputs_falsifies_nothing() -> None:
+    columns = ("accuracy", "loss", "test_loss")
+    for writing, clean in ((f"{HERE}:relabelled", f"{HERE}:to_class_0"), (f"{HERE}:overwritten", "cross_entropy")):
+        found, honest = (play(f"training.loss={name}", "clustering.rescue=false") for name in (writing, clean))
+        for name in columns:
+            np.testing.assert_allclose(found.column(name), honest.column(name), rtol=1e-6, err_msg=f"{writing} {name}")
+
+
+@pytest.mark.parametrize("name", ["relabelled", "overwritten"])
+@pytest.mark.parametrize("strategy", ["hooks", "one_by_one", "auto"])
+def test_a_loss_leaves_the_samples_of_whoever_calls_it(name: str, strategy: str) -> None:
+    module = make(mlp, torch.float32)
+    x, y = draw(9, (12,), 4, torch.float32)
+    kept = y.clone()
+    use_loss(module, OwnLoss(name, globals()[name]))
+    use_strategy(module, strategy)
+    clipped_gradient_sum(module, x, y, math.inf)
+    sample_losses(module, x, y)
+    loss_table(module, np.zeros((2, 12 * 9 + 9 + 36), np.float32), x, y)
+    assert torch.equal(y, kept)
 
 
 def test_rules_and_announcements_compare_this_loss() -> None:

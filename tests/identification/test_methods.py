@@ -14,6 +14,7 @@ from covey.cli.main import main
 from covey.identification import Rule, ScoreRule
 from covey.identification.methods import Method, methods
 from covey.identification.page import methods_page
+from covey.identification.raw import Raw
 from covey.parts import ANNOUNCEMENTS, RULES
 
 
@@ -65,6 +66,7 @@ def others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts that this program registers, and one that an installed package offers but that cannot be imported."""
     registered = {"silent": Silent, "spoken": Spoken, "odd": lambda scenario: 1 / 0}
     monkeypatch.setattr(RULES, "_registered", registered)
+    monkeypatch.setattr(ANNOUNCEMENTS, "_registered", {"whispered": Raw})
 
     class Broken:
         def load(self) -> None:
@@ -85,6 +87,9 @@ def test_parts_of_others_get_what_can_be_told() -> None:
     assert (spoken.rho, spoken.air) == ("2 noised uploads per user and announcement", "2 uploads per user")
     assert spoken.passes == "2 per sample"
     assert (odd.passes, odd.rho) == ("not said", "0")
+    whispered = named("whispered")
+    assert {"loss", "gradient_loss", "silent"} <= set(whispered.goes_with)
+    assert not {"kmeans", "oracle"} & set(whispered.goes_with)
     broken = [method for method in methods() if method.name == "broken"]
     assert [method.kind for method in broken] == ["rule", "announcement"]
     assert all("no luck" in method.problem for method in broken)

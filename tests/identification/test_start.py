@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from covey.errors import ScenarioError
-from covey.identification.start import IN_PLAY, LARGEST, LONGEST, OwnStart, ReleaseStart, Start
+from covey.identification.paths import LARGEST
+from covey.identification.start import IN_PLAY, LONGEST, OwnStart, ReleaseStart, Start
 from covey.radio import broadcast_times
 from covey.scenario import load_scenario
 from covey.simulation import History, Simulation, simulate
@@ -222,7 +223,7 @@ def test_steps_are_added_up_while_they_are_small(monkeypatch: pytest.MonkeyPatch
     assert 4 * LARGEST <= 1 << 25, "bytes"
     noise = ("privacy.v_max=500", "privacy.n_min=500")
     kept = play(*noise, seed=1000, rounds=LONGEST)
-    monkeypatch.setattr("covey.identification.start.LARGEST", 12 * 650 - 1)
+    monkeypatch.setattr("covey.identification.paths.LARGEST", 12 * 650 - 1)
     with Simulation(load_scenario("paper_digits", [*NEW, *noise]), seed=1000) as run:
         for _ in range(LONGEST):
             assert "start.steps" not in run.state.memory

@@ -4,18 +4,57 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from tests.deploy.near import NearCourier, deployed, make_devices, run_folder, small
 
 from covey.errors import ScenarioError
+from covey.federated import Steps
+from covey.federated.training import least_noise
+from covey.identification import Identification, Rule, RuleRound
 from covey.parts import RULES
 from covey.scenario import load_scenario
 from covey.simulation import History, Simulation, simulate
 from covey.simulation.checkpoint import restore_checkpoint, save_checkpoint
 
 RULES_OF_STATIONS = ["mixture", "bipartition", "fesem"]
+
+
+class Asking(Rule):
+    """Has every user upload from one model, by draws of its own, and remembers the uploads."""
+
+    uploads: ClassVar[int] = 1
+    purpose: ClassVar[str] = "asking"
+
+    def find(self, at: RuleRound) -> Identification:
+        found = least_noise(at.scenario.privacy, at.training, at.clip, at.samples)
+        users, ledger = np.arange(at.users), at.ledger.copy()
+        ledger.charge(users, found)
+        at.journal.record(at.round, "gradient", users, found)
+        steps = Steps(
+            users, None, at.clip, found.noise_std, at.training.learning_rate, at.scenario.training.batch, at.samples,
+            purpose=self.purpose, base=at.models[0].copy(),
+        )  # fmt: skip
+        sent = at.fleet.release(at.round, steps).uploads
+        return Identification(at.identities, ledger, memory={"sent": np.stack([upload.weights for upload in sent])})
+
+
+class AskingOtherwise(Asking):
+    purpose: ClassVar[str] = "asking otherwise"
+
+
+def test_a_rule_of_ones_own_names_its_draws_as_it_likes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(RULES, "_registered", {"asking": Asking, "otherwise": AskingOtherwise})
+    told = {}
+    for name in ("asking", "otherwise"):
+        with Simulation(small(f"clustering.rule={name}"), seed=0) as run:
+            run.play()
+            run.play()
+            told[name] = run.state.memory["sent"]
+    assert not np.allclose(told["asking"], told["otherwise"])
+    test_devices_train_the_models_of_the_simulator("asking", tmp_path)
 
 
 def equal(a: History, b: History) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from covey.errors import ScenarioError
 from covey.identification.turns import HEARD, LAST, OPEN, after_turns, resting, taking_turns
 from covey.network import Observation
-from covey.scenario import load_scenario
+from covey.scenario import PAPER_START, dump_scenario, load_scenario
 from covey.simulation import Simulation
 
 SEEDS = range(1000, 1004)
@@ -147,6 +150,23 @@ def test_nobody_takes_turns_where_no_model_is_offered() -> None:
     with Simulation(load_scenario("paper_digits", ["clustering.rescue=false"]), seed=1000) as run:
         run.play()
         assert not any(name.startswith("turns.") for name in run.state.memory)
+
+
+@pytest.mark.parametrize("asked", ["true", "perhaps"])
+def test_turns_that_nobody_would_take_are_refused(asked: str, tmp_path: Path) -> None:
+    given = f"clustering.turns={asked}"
+    with pytest.raises(ScenarioError, match=r"^clustering\.turns is [^\n]*rescue=true or clustering\.start=release$"):
+        load_scenario("quick", [given, *PAPER_START])
+    for taken_back in ("false", "default"):
+        later = [given, *PAPER_START, f"clustering.turns={taken_back}"]
+        assert not load_scenario("quick", later).clustering.turns
+    # A stored scenario says true, and its other keys are overridden later.
+    path = tmp_path / "scenario.toml"
+    path.write_text(dump_scenario(load_scenario("quick")), encoding="utf-8")
+    assert "turns = true" in path.read_text(encoding="utf-8")
+    assert load_scenario(path, PAPER_START).clustering == load_scenario("quick", PAPER_START).clustering
+    for rest in (["clustering.rescue=false", "clustering.start=release"], ["clustering.start=random"]):
+        assert load_scenario("quick", ["clustering.turns=true", *rest]).clustering.turns
 
 
 def test_turns_end_with_the_start() -> None:

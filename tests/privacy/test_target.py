@@ -9,10 +9,13 @@ import pytest
 import covey
 from covey.allocation import noise_levels
 from covey.errors import ScenarioError
+from covey.identification import build_rule
 from covey.privacy import GaussianReleases, Ledger
+from covey.privacy.planning import Releases
 from covey.privacy.target import least_std, v_max_for
 from covey.scenario import dump_scenario, load_scenario
 from covey.simulation.load_run import read_history
+from covey.simulation.target import announced_rho
 
 SAMPLES = np.array([200, 340, 610, 250])
 
@@ -142,3 +145,17 @@ def test_sums_of_masked_uploads_tell_less_than_single_ones_by_the_noise_of_other
             rho[user] += cost[user] * own / (own + least)
     by_hand = np.mean([covey.privacy.epsilon(cost, 1e-5) for cost in rho.tolist()])
     assert found[1] == pytest.approx(by_hand, rel=1e-9)
+
+
+@pytest.mark.parametrize("every", [1, 3, 5])
+@pytest.mark.parametrize("within", [None, 1, 4, 6])
+def test_plans_count_the_announcements_that_a_rule_makes(every: int, within: int | None) -> None:
+    given = [f"clustering.announce_every={every}", "privacy.identity=noisy_max", "privacy.identity_rho=0.5"]
+    given += [] if within is None else [f"clustering.announce_rounds={within}"]
+    rule = build_rule(load_scenario("quick", given))
+    most = None if within is None else sum(rule.announces(number) for number in range(1, within + 1))
+    planned = Releases(identity_rho=0.5, first_announcement=2, announce_every=every, announcements=most)
+    for rounds in range(15):
+        often = sum(rule.announces(number) for number in range(1, rounds))
+        assert planned.announced(rounds) == often
+        assert announced_rho(rule, rounds) == 0.5 * often

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 import covey
@@ -39,6 +40,27 @@ class Declared(Mean):
         return super().combine(accepted)
 
 
+class Still(Mean):
+    """An `advance` that reads none of the server's options."""
+
+    def advance(self, before, combined, trained, memory):
+        return combined, {}
+
+
+class Slower(Mean):
+    """An `advance` that reads one of them."""
+
+    options: ClassVar[frozenset[str]] = frozenset({"server_rate"})
+
+    def advance(self, before, combined, trained, memory):
+        return before + np.float32(self.scenario.training.server_rate) * (combined - before), {}
+
+
+class Stiller(Slower):
+    def advance(self, before, combined, trained, memory):
+        return combined, {}
+
+
 def play(monkeypatch: pytest.MonkeyPatch, part: type, *overrides: str, rounds: int = 1) -> covey.History:
     monkeypatch.setattr(AGGREGATIONS, "_registered", {"own": part})
     scenario = covey.load_scenario("quick", ["training.aggregation=own", *overrides])
@@ -60,6 +82,34 @@ def test_a_declared_mean_is_that_of_masks(monkeypatch: pytest.MonkeyPatch, part:
     own = play(monkeypatch, part, "security.mode=masked")
     built_in = covey.simulate(covey.load_scenario("quick", ["security.mode=masked"]), rounds=1, seed=1)
     assert own.models.tobytes() == built_in.models.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("part", "override", "key"),
+    [
+        (Still, "training.server=yogi", "server"),
+        (Still, "training.server_rate=0.5", "server_rate"),
+        (Slower, "training.server=momentum", "server"),
+        (Stiller, "training.server_rate=0.5", "server_rate"),
+    ],
+)
+def test_an_option_that_it_would_ignore_is_refused(
+    monkeypatch: pytest.MonkeyPatch, part: type, override: str, key: str
+) -> None:
+    with pytest.raises(
+        ScenarioError, match=rf"^training\.{key} is .*'own', whose `advance` .*default[^\n]*$"
+    ) as refused:
+        play(monkeypatch, part, override)
+    assert f'options = frozenset({{"{key}"}})' in str(refused.value)
+
+
+def test_an_option_that_it_reads_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = play(monkeypatch, Slower, "training.server_rate=0.5")
+    assert own.models.tobytes() != play(monkeypatch, Slower).models.tobytes()
+    assert play(monkeypatch, Still).models.tobytes() == play(monkeypatch, Called).models.tobytes()
+    # Without an `advance` of its own, an aggregation takes all of them.
+    served = play(monkeypatch, Called, "training.server=momentum", "training.server_momentum=0.5", rounds=3)
+    assert served.models.tobytes() != play(monkeypatch, Called, rounds=3).models.tobytes()
 
 
 def test_without_masks_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ from covey.association import get_policy
 from covey.data import UserData
 from covey.data.over_time import DataOverTime
 from covey.errors import CoveyError
-from covey.federated import Accepted, Aggregation, Mean
+from covey.federated import Accepted, Aggregation, Intake, Mean
 from covey.identification import Rule
+from covey.identification.loss import Loss
 from covey.parts import AGGREGATIONS, DATA_OVER_TIME, RULES
 
 
@@ -34,6 +36,29 @@ class InPlace(Aggregation):
     def combine(self, accepted: Accepted):
         accepted.models[:] = Mean(self.scenario).combine(accepted)
         return accepted.models
+
+
+class Zeroed(Mean):
+    """Writes into what rules and starts are given after it."""
+
+    needs: ClassVar[frozenset[str]] = frozenset({"single_uploads"})
+    field: ClassVar[str] = "uploads"
+
+    def combine(self, accepted: Accepted):
+        models = super().combine(accepted)
+        getattr(accepted, self.field)[:] = 0
+        return models
+
+
+class Forgetful(Loss):
+    """Writes into what the record of the round is made from."""
+
+    field: ClassVar[str] = "totals"
+
+    def after_round(self, at, found, trained):
+        holder = trained.intake if self.field in ("weights", "accepted") else trained
+        getattr(holder, self.field)[:] = 0
+        return super().after_round(at, found, trained)
 
 
 class Overwriting(Rule):
@@ -71,6 +96,27 @@ def test_a_part_that_writes_is_told_so(monkeypatch: pytest.MonkeyPatch, registry
         covey.simulate(covey.load_scenario("quick", [f"{key}=own"]), rounds=2)
     assert f'{key} = "own"' in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("field", ["uploads", "task", "station", "samples", "models"])
+def test_an_aggregation_that_writes_into_uploads_is_told_so(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    monkeypatch.setattr(Zeroed, "field", field)
+    test_a_part_that_writes_is_told_so(monkeypatch, AGGREGATIONS, "training.aggregation", Zeroed)
+
+
+@pytest.mark.parametrize("field", ["totals", "joined", "noise_std", "movements", "weights", "accepted"])
+def test_a_rule_that_writes_into_what_a_round_left_is_told_so(monkeypatch: pytest.MonkeyPatch, field: str) -> None:
+    monkeypatch.setattr(Forgetful, "field", field)
+    test_a_part_that_writes_is_told_so(monkeypatch, RULES, "clustering.rule", Forgetful)
+
+
+def test_uploads_are_handed_on_without_a_copy() -> None:
+    weights = np.zeros((2, 3), np.float32)
+    intake = Intake(np.arange(2), weights, np.ones(2, bool), {})
+    accepted = Accepted(intake.weights, np.zeros(2, int), np.zeros(2, int), np.ones(2, int), weights, 1)
+    assert np.shares_memory(accepted.uploads, weights)
+    assert weights.flags.writeable
+    assert not accepted.uploads.flags.writeable
 
 
 @pytest.mark.parametrize(("argument", "part"), [("mobility", Moving()), ("channel", Levelled())])

@@ -314,7 +314,7 @@ def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Relea
         # covey draws the tasks of the first round, so that announcements begin in the second.
         identity_rho, first = announced, 2
         if clustering.announce_rounds is not None:
-            most = -(-clustering.announce_rounds // clustering.announce_every)
+            most = sum(rule.announces(number) for number in range(1, clustering.announce_rounds + 1))
     releases = Releases(
         clip, _adjacency(options) or privacy.adjacency, uploads=1 + rule.uploads, identity_rho=identity_rho,
         first_announcement=first, announce_every=clustering.announce_every if first == 2 else 1, announcements=most,

@@ -38,6 +38,8 @@ from covey.security import SecurityError
 _NOT_ASKED = ("spent_gradient", "spent_identity", "spent_sampled")
 #: The packages that decode requests: errors raised there concern the request, not the data.
 _READERS = ("covey.deploy.", "covey.security.")
+#: The array of a request for steps that start from it rather than from the model of a task.
+_BASE = "base/weights"
 
 
 class Refusal(Exception):  # noqa: N818
@@ -275,9 +277,10 @@ class Device:
                 f"a batch of {batch} samples at a learning rate of {learning_rate} cannot be trained; the batch here is"
                 f" {own}, and learning rates are above 0"
             )
-        task = -1 if purpose == "kmeans_noise" else self.task_of(request)
+        # A rule may ask for steps from weights that it sends, instead of those of a task.
+        task = -1 if _BASE in request.arrays else self.task_of(request)
         if task < 0:
-            self._base[...] = self._vector(request, "base/weights")
+            self._base[...] = self._vector(request, _BASE)
         run = str(header["run"])
         model = self.state.own_model(run, number, self.weights) if self._personal.uploads and task >= 0 else None
         releases = self._training.releases(np.array([clip]), np.array([noise_std]), np.array([self.samples]))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from numpy.random.bit_generator import ISeedSequence
 
 from covey.compiled import compiled
-from covey.seeding import PURPOSES
+from covey.seeding import number_of
 
 Words = npt.NDArray[np.uint64]
 
@@ -40,7 +40,7 @@ class Streams:
         """`generator(seed, purpose, user=user, round=round)` for every run; for drawing only, they cannot spawn."""
         if not (0 <= user <= int(_WORD) and 0 <= round <= int(_WORD)):
             raise ValueError(f"user is {user} and round {round}; both must be from 0 to {int(_WORD)}")
-        states = _states(self._words, self._counts, PURPOSES[purpose], user, round)
+        states = _states(self._words, self._counts, number_of(purpose), user, round)
         return [np.random.Generator(np.random.PCG64DXSM(_Hashed(state))) for state in states]  # type: ignore[arg-type]
 
 

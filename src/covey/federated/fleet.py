@@ -36,8 +36,10 @@ class Steps:
 
     users, tasks: (n,), or base: (D,) instead of tasks. clip: (n,) clipping norms; noise_std: (n,) of the noise on the
     sums of clipped gradients; batch: samples of a step, 0 for all; sizes: (n,) public sample counts that sums are
-    divided by; stations, blocks: (n,) where to upload, for fleets of real devices; own: (n,) models of the users' own
-    (D,), None for those that have none yet, where uploads are made from them and they are kept here.
+    divided by; purpose: names the random draws, any text: whoever asks for uploads besides those of the round gives a
+    name of its own, or both would have the same noise; stations, blocks: (n,) where to upload, for fleets of real
+    devices; own: (n,) models of the users' own (D,), None for those that have none yet, where uploads are made from
+    them and they are kept here.
     """
 
     users: Ints

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from covey.arrays import make_read_only
+
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
@@ -47,7 +49,7 @@ Transport = Callable[[int, Sequence[Upload]], Sequence[Upload]]
 
 @dataclass(frozen=True)
 class Intake:
-    """Uploads of a round after validation.
+    """Uploads of a round after validation, in arrays that can be read, not written.
 
     users: (n,) users that were asked to upload, in that order; weights: (n, D), rows of rejected and lost
     uploads are 0; accepted: (n,) bool; reasons: the affected users by reason, one entry per rejected upload
@@ -58,6 +60,10 @@ class Intake:
     weights: Weights
     accepted: npt.NDArray[np.bool_]
     reasons: dict[str, list[int]]
+
+    def __post_init__(self) -> None:
+        # Aggregations, rules and starts are all given these arrays.
+        make_read_only(self)
 
     @property
     def rejected(self) -> int:

@@ -84,7 +84,10 @@ def loss_of(module: nn.Module) -> Loss:
 
 @dataclass(frozen=True)
 class OwnLoss:
-    """A loss that others wrote: what it raises names it, and what it returns is checked."""
+    """A loss that others wrote: what it raises names it, and what it returns is checked.
+
+    It gets a copy of the classes: predictions are judged by the samples' own, and tensors cannot be made read-only.
+    """
 
     name: str
     function: Loss
@@ -92,7 +95,7 @@ class OwnLoss:
     def __call__(self, outputs: Tensor, y: Tensor) -> Tensor:
         """The losses (n,)."""
         try:
-            found: Any = self.function(outputs, y)
+            found: Any = self.function(outputs, y.clone())
         except Exception as error:  # code of others, which can raise anything
             raise Named(LOSSES, self.name, self.function).failed(f"on {len(y)} samples", error) from error
         if not isinstance(found, Tensor):
@@ -130,7 +133,7 @@ class OwnLoss:
     def _tried(self, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         leaves = outputs.clone().requires_grad_()
         with torch.enable_grad():
-            losses = self(leaves.clone(), y.clone())
+            losses = self(leaves.clone(), y)
         if not losses.requires_grad:
             raise self._refused(
                 "has no gradient with respect to the outputs; compute it with differentiable operations of PyTorch"

@@ -169,8 +169,9 @@ def sample_losses(module: nn.Module, x: Tensor, y: Tensor) -> tuple[Floats, npt.
             if part_x.dim() == 4:
                 part_x = part_x.contiguous(memory_format=torch.channels_last)
             outputs = outputs_of(module, part_x, part_y)
-            losses.append(loss_of(module)(outputs, part_y).double())
+            # Before the loss, which may write into its arguments.
             right.append(outputs.argmax(1) == part_y)
+            losses.append(loss_of(module)(outputs, part_y).double())
     return torch.cat(losses).numpy(), torch.cat(right).numpy()
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from covey.errors import CoveyError
 from covey.identification.announcement import Announcement
-from covey.identification.rule import Rule, ScoreRule, build_rule
+from covey.identification.rule import Rule, ScoreRule, build_rule, goes_with
 from covey.parts import ANNOUNCEMENTS, NEEDS, RULES, Registry
 from covey.scenario import load_scenario
 
@@ -98,7 +98,7 @@ def _announcement(name: str, rules: Sequence[Method]) -> Method:
         part = ANNOUNCEMENTS.get(name)
     except CoveyError as error:
         return Method("announcement", name, ANNOUNCEMENTS.key, problem=str(error))
-    with_rules = tuple(rule.name for rule in rules if name in rule.goes_with)
+    with_rules = tuple(rule.name for rule in rules if rule.goes_with and goes_with(RULES.get(rule.name), name))
     made = _made(name, with_rules)
     needs = frozenset(_of(part, "needs", frozenset()))
     return Method(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from covey.arrays import make_read_only
 from covey.errors import CoveyError
 from covey.parts import ANNOUNCEMENTS, RULES, STARTS
 from covey.scenario import Scenario
@@ -43,7 +44,7 @@ def _nobody() -> Ints:
 
 @dataclass(frozen=True)
 class RuleRound:
-    """What a rule may use in a round, counted from 0.
+    """What a rule may use in a round, counted from 0; arrays can be read, not written.
 
     samples: (U,) X_i; clip: (U,) clipping norms; truth: (U,) true groups, -1 for rules that do not need them;
     models, movements: (K, D); identities: (U,) tasks of the last round; exhausted: (U,) users that sit out; ledger: of
@@ -65,6 +66,9 @@ class RuleRound:
     ledger: Ledger
     journal: Journal
     memory: Memory
+
+    def __post_init__(self) -> None:
+        make_read_only(self)
 
     @property
     def users(self) -> int:
@@ -108,7 +112,7 @@ class Identification:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a round left for the next identities.
+    """What a round left for the next identities, in arrays that can be read, not written.
 
     intake: what stations let in; joined: (U,) users whose upload is in a model; noise_std: (U,) noise on the sums of
     clipped gradients, 0 where a user was not served; models, movements: (K, D) after the round; totals: (K,) samples
@@ -126,6 +130,10 @@ class Trained:
     first_models: Weights
     counts: Ints | None = None
     asked: Bools | None = None
+
+    def __post_init__(self) -> None:
+        # The record of the round is made from the same arrays.
+        make_read_only(self)
 
     @property
     def used(self) -> Bools:
@@ -176,10 +184,10 @@ class Rule:
     """Base of all rules.
 
     needs: see `covey.parts.NEEDS`; announcements: values of `privacy.identity` that go with the rule; tells_tasks:
-    whether users work out their task and say it; guided: whether `clustering.start` and `clustering.rescue` apply,
-    which a rule with a start of its own does not need; grows: whether the rule by itself takes models beyond
-    `clustering.first_tasks` into use; uploads: models that every user uploads in a round to be
-    grouped, charged like any other; note: what a report has to say about the rule.
+    whether users work out their task and say it, so that announcements of one's own go with it too; guided: whether
+    `clustering.start` and `clustering.rescue` apply, which a rule with a start of its own does not need; grows: whether
+    the rule by itself takes models beyond `clustering.first_tasks` into use; uploads: models that every user uploads in
+    a round to be grouped, charged like any other; note: what a report has to say about the rule.
 
     For `covey methods`, a few words each; where they are empty, `covey.identification.methods` says what it can tell
     from the rest. paper: where the rule is from; computes: what a user computes in a round in which it announces; sees:
@@ -366,7 +374,7 @@ def build_rule(scenario: Scenario) -> Rule:
     """The rule that a scenario names, made for it; refuses an announcement, or growth, that does not go with it."""
     rule: Rule = RULES.build(scenario.clustering.rule, scenario)
     identity = scenario.privacy.identity
-    if identity not in rule.announcements and not (rule.tells_tasks and ":" in identity):
+    if not goes_with(rule, identity):
         fits = " or ".join(f'"{name}"' for name in rule.announcements)
         raise RULES.error(
             f"privacy.identity is '{identity}', which does not go with clustering.rule = '{scenario.clustering.rule}';"
@@ -375,6 +383,11 @@ def build_rule(scenario: Scenario) -> Rule:
     if scenario.first_tasks < scenario.network.tasks and not rule.grows:
         _check_growth(scenario, rule)
     return rule
+
+
+def goes_with(rule: Rule | type[Rule], announcement: str) -> bool:
+    """Whether a rule takes this announcement: one that it lists or, where users tell tasks, any that others wrote."""
+    return announcement in rule.announcements or (rule.tells_tasks and announcement not in ANNOUNCEMENTS.builtin)
 
 
 def _check_growth(scenario: Scenario, rule: Rule) -> None:

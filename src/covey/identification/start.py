@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from covey.identification.evidence import Evidence, Split, best_split
+from covey.identification.paths import Paths
 from covey.identification.rule import (
     Identification,
     Ints,
@@ -35,8 +36,6 @@ Bools = npt.NDArray[np.bool_]
 
 #: Rounds after which the groups are guessed from what was heard, however much noise hides.
 LONGEST = 3
-#: Steps of all users are kept up to this number of weights in all: 32 MB, in memory and in every checkpoint.
-LARGEST = 1 << 23
 #: Memory: (K,) bool, models that devices can choose; all of them where it is not there.
 IN_PLAY = "models.in_play"
 _OF_THE_START = ("start.steps", "start.rounds", "start.model", HEARD, LAST, OPEN)
@@ -97,7 +96,7 @@ class ReleaseStart(Start):
     decide who may serve whom, and uploads of all labels are averaged into the one model.
 
     Until then the steps of every user are added up, (U, D) float32, in the state and so in every checkpoint: up to
-    32 MB. With more users or weights than that (`LARGEST`) groups begin with the uploads of the last round alone.
+    32 MB. With more users or weights than that (`Paths.fit`) groups begin with the uploads of the last round alone.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset({"single_uploads", "fresh_steps"})
@@ -181,7 +180,7 @@ def _added_up(at: RuleRound, trained: Trained, found: Identification) -> dict[st
     Nothing where they would take too much memory; groups then begin with what this round made of them.
     """
     weights = at.models.shape[1]
-    if at.users * weights > LARGEST:
+    if not Paths.fit(at.users, weights):
         return {}
     intake = trained.intake
     users = intake.users[intake.accepted]

@@ -44,6 +44,7 @@ def load_scenario(source: str | Path, overrides: Sequence[str] = ()) -> Scenario
     Raises `ScenarioError` with one sentence when anything is not allowed.
     """
     scenario = scenario_from_dict(scenario_table(source, overrides), where=f"scenario '{source}'")
+    _check_turns(scenario, overrides)
     number = id(scenario)
     _SOURCES[number] = str(source)
     weakref.finalize(scenario, _SOURCES.pop, number, None)
@@ -148,6 +149,24 @@ def _apply(table: dict[str, Any], override: str) -> None:
         table.pop(parts[-1], None)
     else:
         table[parts[-1]] = value
+
+
+def _check_turns(scenario: Scenario, overrides: Sequence[str]) -> None:
+    """Refuse an override that asks for turns where nobody takes any.
+
+    Files are not refused: a stored scenario says that there are turns, and its other keys may be overridden later.
+    """
+    table: dict[str, Any] = {}
+    for override in overrides:
+        _apply(table, override)
+    clustering = scenario.clustering
+    asked = table.get("clustering", {}).get("turns", False)
+    if asked is not False and not clustering.turns and not clustering.rescue:
+        raise ScenarioError(
+            f"clustering.turns is {asked!r}, but nobody takes turns with clustering.rescue = false and"
+            f" clustering.start = '{clustering.start}'; leave clustering.turns out, or set clustering.rescue=true or"
+            " clustering.start=release"
+        )
 
 
 def _problems(error: ValidationError) -> list[Mapping[str, Any]]:

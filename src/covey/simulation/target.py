@@ -44,19 +44,13 @@ def with_target(
         adjacency=privacy.adjacency,
         unit=privacy.unit,
         uploads=planned * (1 + ruled.uploads),
-        announced_rho=announced_rho(scenario, ruled, planned),
+        announced_rho=announced_rho(ruled, planned),
         releases=lambda std: part.releases(clip, std, samples),
     )
     return scenario.model_copy(update={"privacy": privacy.model_copy(update={"v_max": cap})})
 
 
-def announced_rho(scenario: Scenario, rule: Rule, rounds: int) -> float:
+def announced_rho(rule: Rule, rounds: int) -> float:
     """Total rho of the announcements of a user in `rounds` rounds; those of the first round are drawn and free."""
     each = rule.announcement.rho if isinstance(rule, ScoreRule) else 0.0
-    if each == 0.0:
-        return 0.0
-    clustering = scenario.clustering
-    often = max(0, -(-(rounds - 1) // clustering.announce_every))
-    if clustering.announce_rounds is not None:
-        often = min(often, -(-clustering.announce_rounds // clustering.announce_every))
-    return often * each
+    return each * sum(rule.announces(number) for number in range(1, rounds)) if each > 0.0 else 0.0

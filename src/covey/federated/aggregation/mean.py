@@ -7,6 +7,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from covey.arrays import read_only
 from covey.compiled import compiled
 from covey.federated.aggregation.protocol import Accepted, Aggregation
 
@@ -41,7 +42,9 @@ def aggregate_models(
     task without uploads keeps its model bit for bit.
     """
     _check(uploads, task, station, samples, models, stations)
-    uploads, samples, new = np.ascontiguousarray(uploads), samples.astype(np.int64), models.copy()
+    # Read-only also where they are not, as the kernel is compiled anew for arrays that can be written.
+    uploads, samples = read_only(np.ascontiguousarray(uploads)), read_only(samples.astype(np.int64))
+    new = models.copy()
     for k in np.unique(task):
         groups = [np.flatnonzero((task == k) & (station == b)) for b in range(stations)]
         groups = [members for members in groups if members.size]

@@ -422,8 +422,8 @@ class Clustering(Section):
         description=(
             "Whether users of a task that may hold two groups take turns while a model can be offered: those that were"
             " heard most sit out a round, so that stations hear all of them, whatever the policy prefers; at least as"
-            " many stay as were served in the last round. It belongs to `rescue` and the start `release`, and applies to"
-            ' the same rules; with others, and where stations do not know tasks (`security.mode = "blind"`), nobody'
+            " many stay as were served in the last round. It belongs to `rescue` and the start `release`, and applies"
+            ' to the same rules; with others, and where stations do not know tasks (`security.mode = "blind"`), nobody'
             " takes turns. With `rescue` off and the start `random` it is `false`: a file that says `true` is read so,"
             " and an override to `true` is refused."
         ),

@@ -279,7 +279,8 @@ class ScoreRule(Rule):
     def private_scores(self, compute: UserCompute, x: Tensor, y: Tensor) -> Floats:
         """(K,) mean score of each task over one user's samples x, y, for announcements with noise.
 
-        Runs on the device. Changing one sample must not change any sum of scores by more than `score_width`.
+        Runs on the device. Changing one sample must not change any sum of scores by more than `score_width`; what is
+        announced is made of that sum over the public number of samples.
         """
         # Imported here because listing and planning rules needs no torch.
         from covey.federated.steps import bounded_scores

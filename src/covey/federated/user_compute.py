@@ -244,8 +244,9 @@ class UserCompute:
     ) -> Callable[[], tuple[Tensor, Tensor]]:
         """A function that draws the next batch of a user: those of one shuffled pass do not overlap.
 
-        Places are shuffled, of the public number of `samples`: one sample less leaves its place empty and changes no
-        other one's batch.
+        Places are shuffled, of the public number of `samples`: sample i has place i, and samples beyond are never
+        drawn. If the last sample is missing, its place is empty and all others stay in their batches; if another one
+        is, those behind it move up by a place, into other batches.
         """
         x, y = self._samples_of(user)
         places = len(y) if samples is None else samples

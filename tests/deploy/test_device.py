@@ -166,6 +166,9 @@ def test_announced_identities_are_charged_and_raw_ones_are_labelled(tmp_path: Pa
     assert raw[0].answer(request_for(raw, kind="identify", round=1)).header["identity"] in (0, 1)
     assert raw[0].state.ledger.unprotected[0] == 1
     assert raw[0].state.ledger.rho[0] == 0
+    masked = make_devices(small("security.mode=masked"), 0, tmp_path / "masked")
+    assert "identity" not in masked[0].answer(request_for(masked, kind="identify", round=1)).header
+    assert masked[0].state.ledger.unprotected[0] == 1
     noisy = make_devices(small("privacy.identity=noisy_max"), 0, tmp_path / "noisy")
     told = noisy[0].answer(request_for(noisy, kind="announce", round=1))
     assert told.header["identity"] in (0, 1)

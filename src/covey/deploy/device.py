@@ -202,7 +202,8 @@ class Device:
     def _tell(self, request: Packet) -> Packet:
         """The device's announcement of its task, by its own rule; charged or labelled before it is computed.
 
-        Also requested where masks hide the users' tasks: stations then see only how many users each task has.
+        Also requested where masks hide the users' tasks: stations then see how many users and samples each task has,
+        and the sums, so that a task found without noise is labelled there too.
         """
         kind, own = str(request.header["kind"]), self.scenario
         announcement = self._announcement
@@ -218,7 +219,7 @@ class Device:
             if announcement.rho > 0 and not self.state.charge(number, "identity", announcement.rho):
                 raise Refusal("refused", "the privacy budget of this device does not cover announcing its task")
             told = self._work.tell([self.user], number, 1)[0]
-            if not announcement.protected and not self.masked:
+            if not announcement.protected:
                 self.state.ledger.label_unprotected([0])
             return self._told(request, told)
 

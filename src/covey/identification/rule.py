@@ -83,7 +83,7 @@ class RuleRound:
 
     @property
     def masked(self) -> bool:
-        """Whether stations see masked sums only, so that nothing is announced."""
+        """Whether stations see masked sums only, so that tasks stay on the devices and decide what is in which sum."""
         return self.scenario.security.mode == "masked"
 
     def kept(self, identities: Ints | None = None) -> Identification:

@@ -252,6 +252,7 @@ def on_privacy(history: History, summary: Summary) -> list[str]:
             f"Uploads were masked: against somebody who sees sums only, with at least"
             f" {count(summed['honest'], 'honest user')} besides the user in each, the largest epsilon is"
             f" {number(summed['epsilon_max'])}, the mean {number(summed['epsilon_mean'])}."
+            + ("" if privacy["identities_protected"] else " Which sum an upload is in is not covered.")
         )
     budget = _budget(history)
     if budget:

@@ -60,7 +60,9 @@ class Device:
         self.scenario = folder.scenario
         self._training, self._personal = build_training(self.scenario)
         data = folder.data()
-        self.samples, self.test_samples = len(data["y"]), len(data["test_y"])
+        held, self.test_samples = len(data["y"]), len(data["test_y"])
+        # Public: batches, weights and noise follow it, and the server is told it.
+        self.samples = held if folder.declared is None else folder.declared
         privacy, clip = self.scenario.privacy, np.array([self.scenario.training.clip])
         planned = least_noise(privacy, self._training, clip, np.array([self.samples]))
         self.state = DeviceState(folder.private, privacy, budget_epsilon, planned)
@@ -69,8 +71,9 @@ class Device:
         self.shape = data["x"].shape[1:]
         arrays: dict[str, NDArray[Any]] = dict(data)
         # The users before this one have no rows here: the user number selects rows and RNG streams.
-        for half, count in (("", self.samples), ("test_", self.test_samples)):
+        for half, count in (("", held), ("test_", self.test_samples)):
             arrays[f"{half}offsets"] = np.array([0] * (self.user + 1) + [count])
+        arrays["samples"] = np.full(self.user + 1, self.samples)
         self._models = np.zeros((self.tasks, self.weights), np.float32)
         self._movements = np.zeros((self.tasks, self.weights), np.float32)
         self._base = np.zeros(self.weights, np.float32)

@@ -406,7 +406,8 @@ class Clustering(Section):
             "How models begin: `random` (K models and every user's task are drawn, as in the paper), `release` (one"
             " model for all until noised uploads tell the groups apart, then one for each group; nothing is released"
             " beyond what is charged, but who pays how much may change, and with `raw` identities what follows from"
-            " announcements is in no epsilon), or your own as module:attribute. It applies to the same rules as `rescue`; others have their own start."
+            " announcements is in no epsilon), or your own as module:attribute. It applies to the same rules as"
+            " `rescue`; others have their own start."
         ),
     )
     rescue: bool = Field(
@@ -415,8 +416,8 @@ class Clustering(Section):
             "Whether stations offer a model that nobody uses to part of a task's users, on evidence from noised"
             " uploads. Nothing is released beyond what is charged, but who pays how much may change, and with `raw`"
             " identities what follows from announcements is in no epsilon. `false` is the paper's. It applies only to"
-            " rules in which users work out their task, such as `gradient_loss` and `loss`; where stations assign tasks,"
-            " as in `loss_vectors` and `kmeans`, none is offered."
+            " rules in which users work out their task, such as `gradient_loss` and `loss`; where stations assign"
+            " tasks, as in `loss_vectors` and `kmeans`, none is offered."
         ),
     )
     turns: bool = Field(

@@ -49,8 +49,8 @@ announce. The true groups are known to simulated data only; they are used to mea
 uploads and from models that are broadcast anyway is post-processing, and costs nothing more; nobody is asked for
 another upload or announcement. A run may still cost a user more or less than with the paper's start, because users
 that change task are served in other rounds; the table below compares the totals. Announced tasks are a release of
-their own, which the default (`privacy.identity = "raw"`) does not protect ([private identities](identities.md)): with it,
-what is computed from announcements, and so which model is offered to whom, is not covered by epsilon either.
+their own, which the default (`privacy.identity = "raw"`) does not protect ([private identities](identities.md)):
+with it, what is computed from announcements, and so which model is offered to whom, is not covered by epsilon either.
 
 **Under masks** (`security.mode = "masked"`) stations see sums only, so nothing can be compared: the release
 start is refused, and the way back is a copy. A free model becomes a copy of the most used one, devices that like both

@@ -217,7 +217,7 @@ def on_cost(history: History, summary: Summary) -> list[str]:
 #: What the formulas behind every epsilon take for granted.
 ASSUMED = (
     "These numbers take noise, and who is served and announces when, as fixed beforehand; where they followed from"
-    " earlier outputs, they describe what happened, and only a budget promises."
+    " earlier outputs, they describe what happened, and only a limit that was set beforehand promises."
 )
 
 

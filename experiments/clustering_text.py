@@ -80,9 +80,9 @@ OFF = [
 ## The defaults
 
 The way back is on, and users take turns. With `clustering.start = "random"` and `clustering.rescue = false`, which ends
-turns too, a run has the paper's start and no way back, and is the same, bit by bit, as one of version 0.1.0; the shipped
-policies were trained on a surrogate of such runs. The figures, and `covey bound`, keep the paper's start. Rules that stations compute from uploads or loss
-vectors, and `oracle`, have a way of their own to begin and to fill models ([methods](methods.md)): neither setting
-matters to them.
+turns too, a run has the paper's start and no way back, and is the same, bit by bit, as one of version 0.1.0; the
+shipped policies were trained on a surrogate of such runs. The figures, and `covey bound`, keep the paper's start.
+Rules that stations compute from uploads or loss vectors, and `oracle`, have a way of their own to begin and to fill
+models ([methods](methods.md)): neither setting matters to them.
 """),
 ]

@@ -46,11 +46,12 @@ model back. covey adds three things, each a setting:
 **What stations see** is what they see anyway: noised uploads, how strong their noise is, and the tasks that users
 announce. The true groups are known to simulated data only; they are used to measure, never to decide.
 
-**Why it costs no privacy.** Every upload is charged to its user before it leaves the device. What is computed from
+**Why no release is added.** Every upload is charged to its user before it leaves the device. What is computed from
 uploads and from models that are broadcast anyway is post-processing, and costs nothing more; nobody is asked for
 another upload or announcement. A run may still cost a user more or less than with the paper's start, because users
 that change task are served in other rounds; the table below compares the totals. Announced tasks are a release of
-their own, which the default (`privacy.identity = "raw"`) does not protect ([private identities](identities.md)).
+their own, which the default (`privacy.identity = "raw"`) does not protect ([private identities](identities.md)):
+with it, what is computed from announcements, and so which model is offered to whom, is not covered by epsilon either.
 
 **Under masks** (`security.mode = "masked"`) stations see sums only, so nothing can be compared: the release
 start is refused, and the way back is a copy. A free model becomes a copy of the most used one, devices that like both

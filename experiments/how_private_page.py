@@ -280,7 +280,7 @@ each sample alone, so that they cost no privacy. Noise on all of 550,000 weights
 (CIFAR-10) times as long. Noise follows from `privacy.target_epsilon` (delta = 1e-5, one sample replaced, or one
 device); the largest epsilon of a
 user is from the ledger, over all seeds, and lower where nobody is served in every round. Policy `greedy`. Where groups
-are found, tasks are announced `raw` (under masks they are not announced), which epsilon does not cover.
+are found, identities are `raw`, which epsilon does not cover, with masks or without.
 
 Settings were chosen on development seeds ({development} and up, groups given, {tried} runs: every setting of a
 small grid for every point, the highest mean accuracy; two seeds with 12 users, one with 100). {dropped} judged runs of

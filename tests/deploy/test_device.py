@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,9 @@ def test_announced_identities_are_charged_and_raw_ones_are_labelled(tmp_path: Pa
     assert raw[0].answer(request_for(raw, kind="identify", round=1)).header["identity"] in (0, 1)
     assert raw[0].state.ledger.unprotected[0] == 1
     assert raw[0].state.ledger.rho[0] == 0
+    masked = make_devices(small("security.mode=masked"), 0, tmp_path / "masked")
+    assert "identity" not in masked[0].answer(request_for(masked, kind="identify", round=1)).header
+    assert masked[0].state.ledger.unprotected[0] == 1
     noisy = make_devices(small("privacy.identity=noisy_max"), 0, tmp_path / "noisy")
     told = noisy[0].answer(request_for(noisy, kind="announce", round=1))
     assert told.header["identity"] in (0, 1)
@@ -387,3 +391,47 @@ def test_sampled_sums_of_a_device_survive_a_kill_and_older_backups(tmp_path: Pat
     while state.charge(4, "gradient", sums):
         pass
     assert state.ledger.epsilon()[0] <= 2.0
+
+
+def without_a_sample(folder: Path) -> None:
+    """Take the last training sample out of a device's folder."""
+    with np.load(folder / "data.npz") as file:
+        held = dict(file)
+    np.savez(folder / "data.npz", **(held | {"x": held["x"][:-1], "y": held["y"][:-1]}))
+
+
+def test_a_sample_less_shows_neither_in_what_a_device_declares_nor_in_what_it_pays(tmp_path: Path) -> None:
+    told = []
+    settings = ["privacy.adjacency=add_remove", "clustering.rule=loss_vectors", "privacy.identity=noisy_losses"]
+    for name in ("all", "fewer"):
+        devices = make_devices(small(*settings), 0, tmp_path / name)
+        if name == "fewer":
+            declared = devices[0].samples
+            without_a_sample(tmp_path / name / "user-000")
+            devices = open_devices(tmp_path / name, 5)
+            assert devices[0].samples == declared
+        hello = devices[0].answer(Packet({"kind": "hello"})).header
+        vector = devices[0].answer(request_for(devices, kind="announce", round=1))
+        upload = devices[0].answer(request_for(devices, round=1))
+        assert vector.header["status"] == upload.header["status"] == "ok"
+        told.append((hello, devices[0].state.ledger.rho[0], vector.arrays["identity/told"]))
+    assert told[0][:2] == told[1][:2]
+    assert told[0][2] != told[1][2]
+    # The noise is that of the same seed, so that what is left is what the sample moved.
+    moved = np.linalg.norm(np.frombuffer(told[0][2][2]) - np.frombuffer(told[1][2][2]))
+    privacy = small(*settings).privacy
+    assert moved <= np.sqrt(2) * privacy.loss_bound / 2 / told[0][0]["samples"] * (1 + 1e-9)
+
+
+def test_a_device_under_add_remove_has_to_declare_its_samples(tmp_path: Path) -> None:
+    make_devices(small("privacy.adjacency=add_remove"), 0, tmp_path)
+    about = tmp_path / "user-000" / "device.json"
+    given = json.loads(about.read_text())
+    for samples in (0, 10**9, None):
+        about.write_text(json.dumps(given | {"samples": samples}))
+        with pytest.raises(DataError, match="declare" if samples is not None else "chosen without looking at the data"):
+            open_devices(tmp_path, 5)
+    plain = make_devices(small(), 0, tmp_path / "plain")
+    assert "samples" not in json.loads((tmp_path / "plain" / "user-000" / "device.json").read_text())
+    without_a_sample(tmp_path / "plain" / "user-000")
+    assert open_devices(tmp_path / "plain", 5)[0].samples == plain[0].samples - 1

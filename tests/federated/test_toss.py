@@ -18,13 +18,20 @@ SHAPE, CLASSES, TASKS = (1, 4, 4), 5, 5
 USERS = list(range(400))
 
 
-def compute_of(models: np.ndarray, seed: int = 1) -> UserCompute:
+def compute_of(models: np.ndarray, seed: int = 1, samples: list[int] | None = None) -> UserCompute:
     module = build_model(Model(name="softmax"), SHAPE, CLASSES)
     users = draw_users([3, 4], SHAPE, CLASSES)
     training: LocalTraining = LOCAL_TRAININGS.build("step", load_scenario("quick"))
     arrays = {name: getattr(users, name) for name in ("x", "y", "offsets", "test_x", "test_y", "test_offsets")}
     arrays |= {"models": models, "movements": np.zeros_like(models), "base": models[0].copy()}
+    arrays |= {} if samples is None else {"samples": np.array(samples)}
     return UserCompute(module, arrays, seed, Noise(), training)
+
+
+def test_a_user_divides_by_what_it_declares_and_else_by_what_it_holds(models: np.ndarray) -> None:
+    work = compute_of(models)
+    assert [work.samples_of(user) for user in (0, 1)] == [3, 4]
+    assert [compute_of(models, samples=[3, 5]).samples_of(user) for user in (0, 1)] == [3, 5]
 
 
 @pytest.fixture

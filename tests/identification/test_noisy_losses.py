@@ -82,7 +82,59 @@ def computer(noise: Any, tasks: int = 4) -> Any:
     rng = np.random.default_rng(0)
     models = rng.normal(size=(tasks, count_weights(module))).astype(np.float32)
     x, y = torch.from_numpy(rng.random((6, 1, 3, 3), dtype=np.float32)), torch.from_numpy(rng.integers(5, size=6))
-    return SimpleNamespace(module=module, models=models, noise=noise, batch_of=lambda *given: (x, y))
+    return SimpleNamespace(
+        module=module, models=models, noise=noise, batch_of=lambda *given: (x, y), samples_of=lambda user: len(y)
+    )
+
+
+def user_of(losses: np.ndarray, declared: int, normals: float) -> Any:
+    """A user of `declared` samples that holds those with these `losses` (n, 4), and the noise it draws."""
+    x, y = torch.from_numpy(losses), torch.zeros(len(losses), dtype=torch.int64)
+    return SimpleNamespace(
+        module=None,
+        models=np.zeros((4, 1), np.float32),
+        noise=lambda *given: np.full(given[-1], normals),
+        batch_of=lambda *given: (x, y),
+        samples_of=lambda user: declared,
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 75])
+@pytest.mark.parametrize("identity", KINDS)
+def test_what_is_told_with_and_without_a_sample_costs_its_rho(
+    identity: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that depends on whether a sample is there: the mean, which may move, and the noise, which may not."""
+    monkeypatch.setattr("covey.federated.steps.loss_table", lambda module, models, x, y: x.numpy())
+    said = announcement(identity, "privacy.adjacency=add_remove")
+    extremes = [np.array(corner, dtype=np.float64) for corner in product([0.0, 1e6], repeat=4)]
+    moved = []
+    for others, one in product(extremes, extremes):
+        whole = np.array([*[others] * (count - 1), one])
+        means = [said.tell(user_of(part, count, 0.0), [0], 1, 1)[0] for part in (whole, whole[:-1])]
+        noises = [
+            said.tell(user_of(part, count, 1.0), [0], 1, 1)[0] - mean
+            for part, mean in zip((whole, whole[:-1]), means, strict=True)
+        ]
+        np.testing.assert_allclose(*noises, rtol=1e-9)
+        std = noises[0][0]
+        moved.append(np.linalg.norm(means[0] - means[1]))
+        assert moved[-1] ** 2 / (2 * std**2) <= said.rho * (1 + 1e-9)
+    assert max(moved) == pytest.approx(said.reach / count)  # no noise is wasted
+
+
+@pytest.mark.parametrize("identity", KINDS)
+def test_a_user_that_holds_what_it_declares_tells_the_plain_mean(
+    identity: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("covey.federated.steps.loss_table", lambda module, models, x, y: x.numpy())
+    losses = np.random.default_rng(0).exponential(2.0, (60, 4))
+    for adjacency in ("replace_one", "add_remove"):
+        said = announcement(identity, f"privacy.adjacency={adjacency}")
+        told = said.tell(user_of(losses, 60, 0.3), [0], 1, 1)[0]
+        np.testing.assert_array_equal(
+            told, said.bounded(losses).sum(axis=0) / 60 + said.noise_std(np.array([60])) * 0.3
+        )
 
 
 def two_sided(values: np.ndarray, std: float) -> float:

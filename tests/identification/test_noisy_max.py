@@ -1,14 +1,21 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import log_softmax, logsumexp, softmax
 from scipy.stats import chisquare
 
+from covey.federated import build_model, count_weights
+from covey.identification import ScoreRule, build_rule
 from covey.identification.noisy_max import identity_noise_scale, noisy_identities
 from covey.privacy.noise_source import ReplayNoise, SecureNoise
+from covey.scenario import load_scenario
 
 SCORES = np.array([0.3, -0.2, 0.0, 0.25])
 DRAWS = 40_000
@@ -67,3 +74,41 @@ def test_the_law_holds_with_the_noise_of_runs(source: ReplayNoise | SecureNoise)
     normals = np.stack([source(0, number, "identity_noise", 8).reshape(2, 4) for number in range(10_000)])
     # Secure noise is never the same; a right law fails once in a million runs.
     assert chisquare(announced(SCORES, 0.2, normals), 10_000 * softmax(SCORES / 0.2)).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("rule", ["gradient_loss", "loss", "soft"])
+@pytest.mark.parametrize("count", [1, 2, 75])
+def test_a_missing_sample_moves_scores_by_the_width_and_the_noise_by_nothing(
+    rule: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = load_scenario(
+        "quick", [f"clustering.rule={rule}", "privacy.identity=noisy_max", "privacy.adjacency=add_remove"]
+    )
+    built, rng = build_rule(chosen), np.random.default_rng(0)
+    assert isinstance(built, ScoreRule)
+    module = build_model(chosen.model, (1, 3, 3), 5)
+    models, movements = (3 * rng.normal(size=(2, 4, count_weights(module)))).astype(np.float32)
+    x, y = (
+        torch.from_numpy(3 * rng.random((count, 1, 3, 3), dtype=np.float32)),
+        torch.from_numpy(rng.integers(5, size=count)),
+    )
+    seen: list[Any] = []
+
+    def watch(scores: np.ndarray, scale: np.ndarray, normals: np.ndarray) -> np.ndarray:
+        seen.append((scores[0], scale[0]))
+        return noisy_identities(scores, scale, normals)
+
+    monkeypatch.setattr("covey.identification.noisy_max.noisy_identities", watch)
+    for held in (count, count - 1):
+        user = SimpleNamespace(
+            module=module,
+            models=models,
+            movements=movements,
+            noise=lambda *given: np.ones(given[-1]),
+            batch_of=lambda *given, held=held: (x[:held], y[:held]),
+            samples_of=lambda user: count,
+        )
+        built.announcement.tell(user, [0], 1, 1)  # type: ignore[arg-type]
+    (whole, scale), (less, again) = seen
+    assert scale == again
+    assert 0 < np.abs(whole - less).max() <= built.score_width(replaced=False) / count * (1 + 1e-9)

@@ -248,3 +248,32 @@ def test_charging_many_users_keeps_few_rows() -> None:
     assert ledger.sampled.rows.shape == (users, 4)
     assert (ledger.epsilon() == ledger.epsilon()[0]).all()
     assert ledger.largest_epsilon() >= ledger.epsilon()[0]
+
+
+def varied(seed: int, rate: float, least: float, most: float, **given: float) -> Ledger:
+    """A user with 60 sums, each of another multiplier, log-uniform between two."""
+    ledger = Ledger(1, adjacency="add_remove", **given)
+    for multiplier in np.exp(np.random.default_rng(seed).uniform(np.log(least), np.log(most), 60)).tolist():
+        ledger.charge([0], sums(multiplier, rate))
+    return ledger
+
+
+@pytest.mark.parametrize(
+    ("rate", "least", "most"), [(0.1, 1.0, 8.0), (0.3, 3.0, 60.0), (0.9, 2.0, 30.0), (1e-3, 1.0, 8.0)]
+)
+def test_no_formula_is_above_a_coarser_one(rate: float, least: float, most: float) -> None:
+    for seed in range(3):
+        ledger = varied(seed, rate, least, most)
+        exact, zcdp, simple = (ledger.epsilon(method)[0] for method in ("exact", "zcdp", "simple"))
+        unsampled = Ledger(1, adjacency="add_remove")
+        unsampled.charge([0], ledger.rho)
+        assert exact <= zcdp <= simple
+        assert exact <= unsampled.epsilon("exact")[0]
+        assert zcdp <= unsampled.epsilon("zcdp")[0]
+        assert ledger.largest_epsilon() == zcdp
+
+
+def test_epsilon_of_many_kinds_of_sums_stays_within_the_budget() -> None:
+    ledger = varied(0, 0.3, 3.0, 60.0, budget_epsilon=2.0)
+    assert len(np.unique(ledger.sampled.rows[:, 1])) > MOST_KINDS
+    assert ledger.epsilon("exact")[0] <= ledger.epsilon("zcdp")[0] <= 2.0

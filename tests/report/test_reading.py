@@ -79,6 +79,7 @@ def test_privacy_explains_epsilon_and_warns_when_it_is_large(history: History) -
     summary["privacy"]["noise"] = "secure"
     text = _text(reading.on_privacy(history, summary))
     assert "e^1.00 = 2.72" in text
+    assert "only a limit that was set beforehand promises" in text
     assert "promises little" not in text
     assert "had the noise" not in text
 

@@ -11,7 +11,11 @@ import pytest
 from covey.association import get_policy
 from covey.federated import Intake, Upload
 from covey.files import csv_bytes
+from covey.identification.from_release import FromRelease
+from covey.identification.noisy_max import NoisyMax
 from covey.network import Observation
+from covey.report.reading import on_privacy
+from covey.report.sheets import privacy_sheet
 from covey.scenario import Scenario, load_scenario
 from covey.security import Parameters, SeededEntropy, aggregate_masked
 from covey.simulation import History, Simulation, masking, simulate
@@ -211,20 +215,27 @@ def test_secure_noise_works_under_masks() -> None:
     assert "cryptographic" in a.notes[0]
 
 
-def test_nothing_is_announced_and_the_notes_say_what_is_protected_and_what_not(masked: History) -> None:
-    assert not masked.ledger.unprotected.any()
-    assert masked.summary()["privacy"]["identities_protected"] is True
+def test_raw_tasks_are_labelled_under_masks_too_because_they_decide_what_is_in_which_sum(masked: History) -> None:
+    assert (masked.ledger.unprotected == ROUNDS - 1).all()
+    privacy = masked.summary()["privacy"]
+    assert privacy["identities_protected"] is False
+    assert privacy["security"] == "masked"
     assert masked.notes[1] == MASKED_NOTE
     for words in ("no single upload", "nobody's task", "not covered"):
         assert words in MASKED_NOTE
-    assert not any("Identities are NOT protected" in note for note in masked.notes)
-    assert masked.summary()["privacy"]["security"] == "masked"
+    for words in ("Identities are NOT protected", "numbers of users and samples", "sum of every opened task"):
+        assert words in masked.notes[2]
+    assert privacy["under_aggregation"]["assumption"].endswith("that is not covered.")
+    assert any("Which sum an upload is in is not covered" in line for line in on_privacy(masked, masked.summary()))
+    told = dict(row[:2] for row in privacy_sheet(masked.summary()).rows)["Identities"]
+    assert told == "kept on devices, where they decide which sum an upload is in, not protected"
 
 
 def test_a_blind_run_protects_nothing_and_says_so(blind: History) -> None:
     assert (blind.ledger.unprotected == ROUNDS - 1).all()
     assert blind.summary()["privacy"]["identities_protected"] is False
     assert blind.notes[1] == BLIND_NOTE
+    assert "Identities are NOT protected" in blind.notes[2]
     assert "nothing hides tasks or uploads" in BLIND_NOTE
 
 
@@ -271,3 +282,7 @@ def test_private_identities_work_under_masks(identity: str) -> None:
     expected = ROUNDS - 1 if identity == "noisy_max" else 0
     assert (history.ledger.announcements == expected).all()
     assert not history.ledger.unprotected.any()
+    assert history.summary()["privacy"]["identities_protected"] is True
+    assert any(note in history.notes for note in (NoisyMax.note, FromRelease.note))
+    # Tasks that follow from single uploads show in the sums what a single upload has, with its own noise alone.
+    assert (history.summary()["privacy"]["under_aggregation"] is None) == (identity == "from_release")

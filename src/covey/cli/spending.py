@@ -38,10 +38,9 @@ class Answer:
 
 
 def raw_identities(scenario: Scenario) -> bool:
-    """Whether users announce tasks as they are; with masked uploads they announce none."""
+    """Whether tasks are found without noise: announced, or, with masked uploads, seen in who is in which sum."""
     rule = rule_of(scenario)
-    raw = isinstance(rule, ScoreRule) and not rule.announcement.protected
-    return raw and scenario.security.mode != "masked"
+    return isinstance(rule, ScoreRule) and not rule.announcement.protected
 
 
 def spent_by(folder: Path, method: Method | None, picture: bool) -> Answer:
@@ -74,8 +73,8 @@ def spent_by(folder: Path, method: Method | None, picture: bool) -> Answer:
     ]
     if spent_holds(ledger, "exact"):
         holds.append(
-            "The exact formula takes noise and schedule as fixed beforehand; where they followed from earlier rounds,"
-            " zcdp is the safe number."
+            "The exact formula takes noise and schedule as fixed beforehand; where they followed from earlier outputs,"
+            " it describes what happened. Only a budget, which is kept in zCDP or Renyi divergences, promises then."
         )
     if ledger.budget_epsilon is None:
         holds.append("There was no budget: what is shown was spent, but nothing had promised beforehand to stop there.")

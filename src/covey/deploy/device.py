@@ -62,7 +62,9 @@ class Device:
         self.scenario = folder.scenario
         self._training, self._personal = build_training(self.scenario)
         data = folder.data()
-        self.samples, self.test_samples = len(data["y"]), len(data["test_y"])
+        held, self.test_samples = len(data["y"]), len(data["test_y"])
+        # Public: batches, weights and noise follow it, and the server is told it.
+        self.samples = held if folder.declared is None else folder.declared
         privacy, clip = self.scenario.privacy, np.array([self.scenario.training.clip])
         planned = least_noise(privacy, self._training, clip, np.array([self.samples]))
         self.state = DeviceState(folder.private, privacy, budget_epsilon, planned)
@@ -71,8 +73,9 @@ class Device:
         self.shape = data["x"].shape[1:]
         arrays: dict[str, NDArray[Any]] = dict(data)
         # The users before this one have no rows here: the user number selects rows and RNG streams.
-        for half, count in (("", self.samples), ("test_", self.test_samples)):
+        for half, count in (("", held), ("test_", self.test_samples)):
             arrays[f"{half}offsets"] = np.array([0] * (self.user + 1) + [count])
+        arrays["samples"] = np.full(self.user + 1, self.samples)
         self._models = np.zeros((self.tasks, self.weights), np.float32)
         self._movements = np.zeros((self.tasks, self.weights), np.float32)
         self._base = np.zeros(self.weights, np.float32)
@@ -204,7 +207,8 @@ class Device:
     def _tell(self, request: Packet) -> Packet:
         """The device's announcement of its task, by its own rule; charged or labelled before it is computed.
 
-        Also requested where masks hide the users' tasks: stations then see only how many users each task has.
+        Also requested where masks hide the users' tasks: stations then see how many users and samples each task has,
+        and the sums, so that a task found without noise is labelled there too.
         """
         kind, own = str(request.header["kind"]), self.scenario
         announcement = self._announcement
@@ -220,7 +224,7 @@ class Device:
             if announcement.rho > 0 and not self.state.charge(number, "identity", announcement.rho):
                 raise Refusal("refused", "the privacy budget of this device does not cover announcing its task")
             told = self._work.tell([self.user], number, 1)[0]
-            if not announcement.protected and not self.masked:
+            if not announcement.protected:
                 self.state.ledger.label_unprotected([0])
             return self._told(request, told)
 

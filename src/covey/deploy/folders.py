@@ -27,7 +27,8 @@ _ARRAYS = ("x", "y", "test_x", "test_y")
 class DeviceFolder:
     """Configuration of a device: its user number, the run's seed, the scenario, and its data.
 
-    The folder holds device.json, scenario.toml and data.npz; `private` is the device's own state.
+    The folder holds device.json, scenario.toml and data.npz; `private` is the device's own state. declared: number of
+    samples that the owner declares, whatever the device holds; None for that of data.npz.
     """
 
     path: Path
@@ -35,6 +36,7 @@ class DeviceFolder:
     seed: int
     classes: int
     scenario: Scenario
+    declared: int | None = None
 
     @property
     def private(self) -> Path:
@@ -55,14 +57,16 @@ class DeviceFolder:
         try:
             given = json.loads(about.read_text(encoding="utf-8"))
             user, seed, classes = int(given["user"]), int(given["seed"]), int(given["classes"])
-        except (ValueError, KeyError, TypeError) as error:
+            declared = None if given.get("samples") is None else int(given["samples"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"'{about}' is damaged ({error}); it needs the numbers user, seed and classes") from None
         scenario = load_stored_scenario(path / "scenario.toml")
+        _check_declared(about, declared, scenario)
         if not 0 <= user < scenario.network.users:
             raise DataError(
                 f"'{about}' names user {user}, but the scenario has users 0 to {scenario.network.users - 1}"
             )
-        return cls(path, user, seed, classes, scenario)
+        return cls(path, user, seed, classes, scenario, declared)
 
     def data(self) -> dict[str, NDArray[np.float32] | NDArray[np.int64]]:
         """The device's own samples: x, y, test_x, test_y of data.npz, validated."""
@@ -92,11 +96,24 @@ class DeviceFolder:
         return found
 
 
+def _check_declared(about: Path, declared: int | None, scenario: Scenario) -> None:
+    """Refuse a declared number of samples that is out of range, or missing where neighbours differ in the true one."""
+    most = scenario.data.samples_max
+    if declared is not None and not 1 <= declared <= most:
+        raise DataError(f"'{about}' declares {declared} samples; declare 1 to {most} (data.samples_max)")
+    if declared is None and scenario.privacy.adjacency == "add_remove":
+        raise DataError(
+            f"'{about}' declares no number of samples, but with privacy.adjacency = 'add_remove' the true one tells"
+            f' whether a sample is there; add "samples": a whole number from 1 to {most} chosen without looking at the'
+            " data, or prepare devices with 'replace_one'"
+        )
+
+
 def prepare(scenario: Scenario, seed: int, out: Path) -> list[Path]:
     """Write the folders of all devices and of the server under `out`; returns those of the devices.
 
     `out/user-007` is for device 7 only. `out/server` holds scenario.toml and, for measurement only, groups.csv
-    with the true groups.
+    with the true groups. Under `add_remove` device.json declares the number of samples of the scenario's draw.
     """
     if (out / "server" / _SEED).exists() or any(out.glob("user-*/private")):
         raise OutputError(f"'{out}' already holds a deployment; choose another folder with --out")
@@ -115,6 +132,8 @@ def prepare(scenario: Scenario, seed: int, out: Path) -> list[Path]:
         write_atomically(folder / "data.npz", buffer.getvalue())
         write_atomically(folder / "scenario.toml", text)
         about = {"user": user, "seed": seed, "classes": len(data.classes)}
+        if scenario.privacy.adjacency == "add_remove":
+            about["samples"] = int(data.samples[user])
         write_atomically(folder / "device.json", json.dumps(about).encode() + b"\n")
         folders.append(folder)
     server = out / "server"

@@ -61,9 +61,10 @@ class UserCompute:
     """A module, and the data and settings for its users' local computation.
 
     `arrays` holds x, y, offsets, test_x, test_y, test_offsets as in `covey.data.types.UserData`, models
-    and movements (K, D), and base (D,). `train` writes to `uploads` (n, D). `chunk` is the number of samples per
-    gradient computation. `train` runs `training`, `tell` runs `announcer`; `gradients` names the gradient strategy.
-    `loss` is that of the module from now on.
+    and movements (K, D), and base (D,), and may hold samples (U,), the public numbers of samples where users declare
+    others than they hold. `train` writes to `uploads` (n, D). `chunk` is the number of samples per gradient
+    computation. `train` runs `training`, `tell` runs `announcer`; `gradients` names the gradient strategy. `loss` is
+    that of the module from now on.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class UserCompute:
         self.training, self.announcer = training, announcer
         self.models, self.movements, self.base = arrays["models"], arrays["movements"], arrays["base"]
         self.uploads: npt.NDArray[np.float32] = np.empty((0, self.models.shape[1]), np.float32)
+        self._declared = arrays.get("samples")
         self.hold(arrays)
         # Selects the gradient strategy, on the same samples and weights in every process.
         self.chunk = chunk_length(module, self._halves[0][0][:3].clone(), self._halves[0][1][:3])
@@ -95,6 +97,14 @@ class UserCompute:
             (_tensor(arrays[f"{half}x"]), _tensor(arrays[f"{half}y"]), arrays[f"{half}offsets"])
             for half in ("", "test_")
         ]
+
+    def samples_of(self, user: int) -> int:
+        """The public number of samples X of a user, by which it divides and scales noise.
+
+        Under `add_remove` it is declared: one sample more or less does not change it.
+        """
+        offsets = self._halves[0][2]
+        return int(offsets[user + 1] - offsets[user] if self._declared is None else self._declared[user])
 
     def score(
         self, users: Sequence[int], round: int, batch: int, gradients: bool, together: int
@@ -234,8 +244,9 @@ class UserCompute:
     ) -> Callable[[], tuple[Tensor, Tensor]]:
         """A function that draws the next batch of a user: those of one shuffled pass do not overlap.
 
-        Places are shuffled, of the public number of `samples`: one sample less leaves its place empty and changes no
-        other one's batch.
+        Places are shuffled, of the public number of `samples`: sample i has place i, and samples beyond are never
+        drawn. If the last sample is missing, its place is empty and all others stay in their batches; if another one
+        is, those behind it move up by a place, into other batches.
         """
         x, y = self._samples_of(user)
         places = len(y) if samples is None else samples

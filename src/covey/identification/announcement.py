@@ -24,7 +24,8 @@ class Announcement:
 
     needs: see `covey.parts.NEEDS`; request: the kind of request by which devices are asked, empty where they are
     not; together: whether users of equal size can be computed at once; rho: cost of one announcement; note, words: for
-    reports, a sentence and a few words; paper to limits: for `covey methods`, as those of `Rule`.
+    reports, a sentence and a few words; masked_note: the sentence where uploads are masked, so that tasks stay on the
+    devices but decide which sum an upload is in; paper to limits: for `covey methods`, as those of `Rule`.
     """
 
     paper: ClassVar[str] = ""
@@ -38,6 +39,7 @@ class Announcement:
     request: ClassVar[str] = ""
     together: ClassVar[bool] = False
     note: ClassVar[str] = ""
+    masked_note: ClassVar[str] = ""
     words: ClassVar[str] = ""
 
     def __init__(self, scenario: Scenario, rule: ScoreRule) -> None:

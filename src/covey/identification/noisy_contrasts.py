@@ -38,6 +38,11 @@ class NoisyContrasts(NoisyLosses):
         privacy = self.scenario.privacy
         return 2.0 * privacy.contrast_bound if privacy.adjacency == "replace_one" else privacy.contrast_bound
 
+    @property
+    def middle(self) -> float:
+        """0, the middle of the ball in which contrasts lie."""
+        return 0.0
+
     def bounded(self, losses: Floats) -> Floats:
         """Contrasts (n, K), of norm up to the bound, of the losses (n, K) of n samples."""
         finite = np.nan_to_num(losses, nan=_WORST, posinf=_WORST, neginf=0.0).clip(0.0, _WORST)

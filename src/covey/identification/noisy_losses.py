@@ -19,8 +19,9 @@ class NoisyLosses(ChargedAnnouncement):
 
     A sample's K losses lie in a cube of side B. Replacing the sample moves the sum by at most the cube's diagonal,
     sqrt(K) B; adding or removing it, by at most half of that when losses are counted from the cube's middle, which
-    moves nothing but a public constant. Divided by the public number of samples X that is the sensitivity, and noise
-    of standard deviation sensitivity / sqrt(2 rho) costs rho.
+    moves nothing but a public constant. Divided by the public number of samples X, which under `add_remove` is declared
+    and the same for both neighbours, that is the sensitivity, and noise of standard deviation sensitivity / sqrt(2 rho)
+    costs rho.
     """
 
     paper: ClassVar[str] = "Gaussian mechanism; zCDP, Bun and Steinke 2016"
@@ -41,6 +42,12 @@ class NoisyLosses(ChargedAnnouncement):
         diagonal = float(np.sqrt(self.scenario.network.tasks)) * privacy.loss_bound
         return diagonal if privacy.adjacency == "replace_one" else diagonal / 2.0
 
+    @property
+    def middle(self) -> float:
+        """The number from which what is told is counted where a sample may be missing, the same for all K numbers."""
+        privacy = self.scenario.privacy
+        return privacy.loss_bound / 2.0 if privacy.adjacency == "add_remove" else 0.0
+
     def bounded(self, losses: Floats) -> Floats:
         """Vectors (n, K) of bounded influence made of the losses (n, K) of n samples; NaN counts as the worst."""
         bound = self.scenario.privacy.loss_bound
@@ -58,9 +65,13 @@ class NoisyLosses(ChargedAnnouncement):
         told = np.zeros((len(users), len(compute.models)))
         for row, user in enumerate(users):
             x, y = compute.batch_of(user, round, 0, "identify_batch")
-            mean = self.bounded(loss_table(compute.module, compute.models, x, y)).sum(axis=0) / len(y)
+            samples = compute.samples_of(user)
+            table = loss_table(compute.module, compute.models, x, y) if len(y) else np.zeros((0, told.shape[1]))
+            # The sum counted from the middle, divided by the public number of samples; places without one count 0.
+            missing = samples - len(y)
+            mean = self.bounded(table).sum(axis=0) / samples + self.middle * missing / samples
             normals = compute.noise(user, round, "identity_noise", len(mean))
-            told[row] = mean + self.noise_std(np.array([len(y)])) * normals
+            told[row] = mean + self.noise_std(np.array([samples])) * normals
         return told
 
 

@@ -43,16 +43,19 @@ class NoisyMax(ChargedAnnouncement):
         """Tasks of `users` (n,): scores and noise never leave the device. All samples count.
 
         Models that are not known, with weights that are not numbers, are no candidates. That is public, so that
-        leaving them out costs nothing.
+        leaving them out costs nothing. Sums of scores are divided by the public number of samples, whether or not one
+        of them is missing.
         """
         tasks = len(compute.models)
         known = np.isfinite(compute.models).all(axis=1)
         announced = np.zeros(len(users), dtype=np.int64)
         for row, user in enumerate(users):
             x, y = compute.batch_of(user, round, 0, "identify_batch")
-            scores = np.where(known, self.rule.private_scores(compute, x, y), -np.inf)
+            samples = compute.samples_of(user)
+            means = self.rule.private_scores(compute, x, y) if len(y) else np.zeros(tasks)
+            scores = np.where(known, means * (len(y) / samples), -np.inf)
             normals = compute.noise(user, round, "identity_noise", 2 * tasks).reshape(1, 2, tasks)
-            announced[row] = noisy_identities(scores[None], self.scale(np.array([len(y)])), normals)[0]
+            announced[row] = noisy_identities(scores[None], self.scale(np.array([samples])), normals)[0]
         return announced
 
 

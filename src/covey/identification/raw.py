@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class Raw(Announcement):
     """What the rule makes of losses and similarity on a batch of samples, labelled as unprotected.
 
-    An announcement tells something about the user's data that nothing bounds; where stations see only masked sums,
-    nothing is announced.
+    An announcement tells something about the user's data that nothing bounds. Where stations see only masked sums the
+    task stays on the device, but decides which sum the upload is in: how many users and samples each sum has, and the
+    sums, depend on it, and nothing bounds that either.
     """
 
     paper: ClassVar[str] = "as in most papers"
@@ -28,13 +29,18 @@ class Raw(Announcement):
     air: ClassVar[str] = "what its rule tells: a task, or K losses"
     suits: ClassVar[str] = "references, and data that need no protection"
     limits: ClassVar[str] = (
-        "where epsilon has to cover all that leaves a device; with masked uploads tasks stay on the device"
+        "where epsilon has to cover all that leaves a device, masked sums included: tasks decide what is in which sum"
     )
     request: ClassVar[str] = "identify"
     together: ClassVar[bool] = True
     note: ClassVar[str] = (
         "Identities are NOT protected: tasks are computed from private data and announced as they are, and epsilon"
         " does not cover them."
+    )
+    masked_note: ClassVar[str] = (
+        "Identities are NOT protected: each user's task, found from private data without noise, decides which sum its"
+        " upload is in, stations see the numbers of users and samples and the sum of every opened task, and epsilon"
+        " does not cover what these tell of the tasks."
     )
     words: ClassVar[str] = "announced as they are, not protected"
 
@@ -56,8 +62,6 @@ class Raw(Announcement):
         identities, memory = np.full(at.users, -1), at.memory
         if told is not None:
             identities, memory = self.rule.hear(told, everyone, at)
-        ledger = at.ledger
-        if not at.masked:
-            ledger = ledger.copy()
-            ledger.label_unprotected(everyone)
+        ledger = at.ledger.copy()
+        ledger.label_unprotected(everyone)
         return Identification(identities, ledger, memory=memory)

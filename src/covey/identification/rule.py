@@ -87,7 +87,7 @@ class RuleRound:
 
     @property
     def masked(self) -> bool:
-        """Whether stations see masked sums only, so that nothing is announced."""
+        """Whether stations see masked sums only, so that tasks stay on the devices and decide what is in which sum."""
         return self.scenario.security.mode == "masked"
 
     def kept(self, identities: Ints | None = None) -> Identification:
@@ -287,7 +287,8 @@ class ScoreRule(Rule):
     def private_scores(self, compute: UserCompute, x: Tensor, y: Tensor) -> Floats:
         """(K,) mean score of each task over one user's samples x, y, for announcements with noise.
 
-        Runs on the device. Changing one sample must not change any sum of scores by more than `score_width`.
+        Runs on the device. Changing one sample must not change any sum of scores by more than `score_width`; what is
+        announced is made of that sum over the public number of samples.
         """
         # Imported here because listing and planning rules needs no torch.
         from covey.federated.steps import bounded_scores

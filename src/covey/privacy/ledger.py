@@ -232,7 +232,8 @@ class Ledger:
         The exact formula holds for Gaussian releases alone: users who also announced identities get
         the tight value for any noise in its place. Of users with sampled sums, the `MOST_EXACT` different histories
         that cost most are composed by privacy loss distributions, and all others by Renyi divergences, which are an
-        upper bound.
+        upper bound. Every way is an upper bound, so that the least of them counts: `exact` is never above `zcdp`, nor
+        `zcdp` above what the same sums would cost without sampling.
         """
         at = self.delta if delta is None else delta
         methods: list[Method] = [
@@ -247,8 +248,11 @@ class Ledger:
 
     def _sampled_epsilon(self, users: NDArray[np.int64], method: Method, delta: float) -> NDArray[np.float64]:
         """(n,) epsilon of these users, who have sampled sums."""
+        if method == "simple":
+            return np.array([epsilon(rho, delta, method) for rho in self.rho[users].tolist()])
+        unsampled = [epsilon(rho, delta, "zcdp") for rho in self.rho[users].tolist()]
+        bounds = np.minimum(self._bounds(users, delta), unsampled)
         if method == "exact":
-            bounds = self._bounds(users, delta)
             rows, known = self.sampled.rows, dict[tuple[float, float, bytes], float]()
             ends = np.searchsorted(np.ascontiguousarray(rows[:, 0]), users, side="right").tolist()
             starts, found = [0, *ends[:-1]], np.empty(len(users))
@@ -257,12 +261,19 @@ class Ledger:
                 gaussian, other = (float(self.spent[kind][user]) for kind in KINDS)
                 history = (gaussian, other, rows[starts[place] : ends[place], 1:].tobytes())
                 if history not in known and len(known) < MOST_EXACT:
-                    known[history] = composed_epsilon(gaussian, other, self.sampled.of(user), delta)
+                    known[history] = self._least_epsilon(user, delta, bounds[place])
                 found[place] = known.get(history, bounds[place])
             return found
-        if method == "zcdp":
-            return self._bounds(users, delta)
-        return np.array([epsilon(rho, delta, method) for rho in self.rho[users].tolist()])
+        return bounds
+
+    def _least_epsilon(self, user: int, delta: float, bound: float) -> float:
+        """Epsilon of a user with sampled sums: the least of loss distributions, `bound` and no gain from sampling.
+
+        Loss distributions are made of few kinds of sums, for which multipliers and rates may be rounded coarsely.
+        """
+        gaussian, other = (float(self.spent[kind][user]) for kind in KINDS)
+        unsampled = epsilon(float(self.rho[user]), delta, "zcdp" if other > 0 else "exact")
+        return min(float(bound), unsampled, composed_epsilon(gaussian, other, self.sampled.of(user), delta))
 
     def _bounds(self, users: NDArray[np.int64], delta: float) -> NDArray[np.float64]:
         """(n,) epsilon of these users, all of whom have sampled sums, by Renyi divergences."""
@@ -287,7 +298,9 @@ class Ledger:
         gaussian, others = (float(rho[users].max(initial=0.0)) for users in (~announced, announced))
         largest = max(epsilon(gaussian, self.delta, "exact"), epsilon(others, self.delta, "zcdp"))
         if self.sampled:
-            largest = max(largest, float(self._bounds(np.unique(self.sampled.rows[:, 0]), self.delta).max()))
+            users = np.unique(self.sampled.rows[:, 0])
+            unsampled = epsilon(float(self.rho[users].max()), self.delta, "zcdp")
+            largest = max(largest, min(unsampled, float(self._bounds(users, self.delta).max())))
         return largest
 
     def copy(self) -> Ledger:

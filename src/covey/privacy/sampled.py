@@ -2,7 +2,8 @@
 
 What a sum costs depends on its noise multiplier and its sampling rate. Multipliers are rounded down and rates up to a
 grid of 0.025 %, which errs on the safe side: a smaller multiplier and a larger rate protect less. Sums of equal
-multiplier and rate are one row, so that a user with the same noise in every round has one row.
+multiplier and rate are one row, so that a user with the same noise in every round has one row. Where loss
+distributions are composed, more than `MOST_KINDS` different rows of a user are merged, on a coarser grid.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ NOT_COVERED = (
     "side channels: timing, message sizes, who takes part, rounding of floating-point noise",
     'runs with privacy.noise = "replay": their noise can be computed again from the seed',
 )
-RAW_IDENTITIES = "task identities that are announced as they are"
+RAW_IDENTITIES = "task identities that are announced as they are, or, with masks, decide which sum an upload is in"
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def not_covered(wording: Wording) -> list[str]:
 def spent_table(ledger: Ledger) -> Table:
     """Privacy spent per user (only the highest spenders if there are many), with mean and maximum over all."""
     columns: dict[str, Sequence[str]] = {"uploads": [whole(value) for value in ledger.releases]}
-    for name, values in (("tasks announced", ledger.announcements), ("tasks sent raw", ledger.unprotected)):
+    for name, values in (("tasks announced", ledger.announcements), ("raw tasks", ledger.unprotected)):
         if np.any(values > 0):
             columns[name] = [whole(value) for value in values]
     numbers: dict[str, NDArray[np.float64]] = {"rho": ledger.rho}

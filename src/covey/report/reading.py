@@ -214,6 +214,13 @@ def on_cost(history: History, summary: Summary) -> list[str]:
     return sentences
 
 
+#: What the formulas behind every epsilon take for granted.
+ASSUMED = (
+    "These numbers take noise, and who is served and announces when, as fixed beforehand; where they followed from"
+    " earlier outputs, they describe what happened, and only a limit that was set beforehand promises."
+)
+
+
 def on_privacy(history: History, summary: Summary) -> list[str]:
     """The guarantee of the largest epsilon at this delta."""
     privacy = summary["privacy"]
@@ -232,7 +239,8 @@ def on_privacy(history: History, summary: Summary) -> list[str]:
     sentences = [
         f"The largest epsilon of a user is {number(largest)} at delta = {delta}, the mean {number(mean)}: {secret}"
         f"{change} would change the probability of anything that this user's {released} can show"
-        f" by a factor of at most {_factor(largest)}, apart from a probability of {delta}."
+        f" by a factor of at most {_factor(largest)}, apart from a probability of {delta}.",
+        ASSUMED,
     ]
     if largest > WEAK_EPSILON:
         sentences.append(
@@ -252,6 +260,7 @@ def on_privacy(history: History, summary: Summary) -> list[str]:
             f"Uploads were masked: against somebody who sees sums only, with at least"
             f" {count(summed['honest'], 'honest user')} besides the user in each, the largest epsilon is"
             f" {number(summed['epsilon_max'])}, the mean {number(summed['epsilon_mean'])}."
+            + ("" if privacy["identities_protected"] else " Which sum an upload is in is not covered.")
         )
     budget = _budget(history)
     if budget:

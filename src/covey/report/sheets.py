@@ -237,7 +237,7 @@ def privacy_sheet(summary: Summary) -> Sheet:
         ("Cap on the noise, v_max" + _of_target(privacy), number(privacy["v_max"])),
         ("Delta", number(privacy["delta"], 1)),
         ("Clipping norm of a user of mean size", number(privacy["clip"])),
-        ("Identities", _identities(privacy["identity"]) if privacy["security"] == "none" else "never sent"),
+        ("Identities", _told(privacy)),
         ("Uploads charged", f"{privacy['releases']:,}"),
         ("Announcements charged", f"{privacy['announcements']:,}"),
         ("Announcements without protection", f"{privacy['unprotected_announcements']:,}"),
@@ -257,6 +257,14 @@ def privacy_sheet(summary: Summary) -> Sheet:
         if privacy[name] is not None:
             rows.append((f"{title}: {privacy[name]['assumption']}", number(privacy[name]["epsilon_max"])))
     return Sheet("Privacy accounting", ("", "value"), rows)
+
+
+def _told(privacy: dict[str, Any]) -> str:
+    """How identities are announced; with masked uploads they decide which sum an upload is in, and are not sent."""
+    if privacy["security"] != "masked":
+        return _identities(privacy["identity"])
+    kept = "kept on devices, where they decide which sum an upload is in"
+    return kept if privacy["identities_protected"] else f"{kept}, not protected"
 
 
 def _of_target(privacy: dict[str, Any]) -> str:

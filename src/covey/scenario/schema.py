@@ -404,17 +404,20 @@ class Clustering(Section):
         "random",
         description=(
             "How models begin: `random` (K models and every user's task are drawn, as in the paper), `release` (one"
-            " model for all until noised uploads tell the groups apart, then one for each group; it costs no privacy),"
-            " or your own as module:attribute. It applies to the same rules as `rescue`; others have their own start."
+            " model for all until noised uploads tell the groups apart, then one for each group; nothing is released"
+            " beyond what is charged, but who pays how much may change, and with `raw` identities what follows from"
+            " announcements is in no epsilon), or your own as module:attribute. It applies to the same rules as"
+            " `rescue`; others have their own start."
         ),
     )
     rescue: bool = Field(
         True,
         description=(
             "Whether stations offer a model that nobody uses to part of a task's users, on evidence from noised"
-            " uploads; it costs no privacy. `false` is the paper's. It applies only to rules in which users work out"
-            " their task, such as `gradient_loss` and `loss`; where stations assign tasks, as in `loss_vectors` and"
-            " `kmeans`, none is offered."
+            " uploads. Nothing is released beyond what is charged, but who pays how much may change, and with `raw`"
+            " identities what follows from announcements is in no epsilon. `false` is the paper's. It applies only to"
+            " rules in which users work out their task, such as `gradient_loss` and `loss`; where stations assign"
+            " tasks, as in `loss_vectors` and `kmeans`, none is offered."
         ),
     )
     turns: bool = Field(
@@ -653,7 +656,8 @@ class Privacy(Section):
     identity: Annotated[str, PartName(ANNOUNCEMENTS)] = Field(
         "raw",
         description=(
-            "How a user's task is announced: `raw` (without noise, which no guarantee covers), `noisy_max` (the best of"
+            "How a user's task is announced: `raw` (without noise, which no guarantee covers, with"
+            " or without masks), `noisy_max` (the best of"
             " bounded scores with Gumbel noise, charged identity_rho each time), `from_release` (computed from the"
             " user's last noised upload, which costs nothing more). For the rule `loss_vectors`: `raw`, `noisy_losses`"
             " (losses on all models, bounded, with Gaussian noise, charged identity_rho) or `noisy_contrasts` (their"
@@ -692,7 +696,8 @@ class Security(Section):
         "none",
         description=(
             "`none` (stations see every upload and task), `masked` (secure aggregation: stations see neither tasks nor"
-            " single uploads, only sums per task over all stations, and choose users without knowing their tasks),"
+            " single uploads, only sums per task over all stations and how many users and samples are in each, and"
+            " choose users without knowing their tasks; with `raw` identities no guarantee covers who is in which sum),"
             " `blind` (as masked, but with sums in the clear: to verify that masks change nothing)."
         ),
     )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.identification.rule import ScoreRule, rule_of
 from covey.privacy import epsilon
 from covey.privacy.composition import composed_epsilon
 
@@ -23,6 +24,7 @@ SUMS = (
     "Somebody who sees opened sums only, never a single upload, and who in every sum works together with all users but"
     " the user and {honest} others, those with the least noise; noise of rounding to fixed point is left out."
 )
+RAW_SLOTS = " Tasks found from data without noise decide which sum an upload is in; that is not covered."
 
 
 def single_upload(history: History, training: LocalTraining) -> dict[str, Any] | None:
@@ -58,13 +60,16 @@ def under_aggregation(history: History, training: LocalTraining, honest: int | N
     sum over users weights every sum of gradients with X_i alpha / size, so that in units of what the user itself adds,
     noise is sqrt(sum_j w_j^2 / w_i^2) times as large, w_j its standard deviation in the weighted upload. That holds for
     uploads of one noised sum; of several, of sampled ones, and of those that hold sums of earlier rounds, no gain is
-    claimed. An upload that is in no sum counts as if it was seen.
+    claimed. An upload that is in no sum counts as if it was seen. Nor is a gain claimed where tasks are worked out from
+    single uploads: which sum a user is in then tells of an upload that has its own noise alone.
     """
     scenario = history.scenario
     noise, station = history.user_column("noise_std"), history.user_column("station")
     if scenario.security.mode != "masked" or not history.records or scenario.privacy.noise == "off":
         return None
-    if training.carries_over:
+    rule = rule_of(scenario)
+    single = rule is None or (isinstance(rule, ScoreRule) and "released_steps" in rule.announcement.needs)
+    if training.carries_over or single:
         return None
     others = scenario.security.minimum - 1 if honest is None else honest
     joined, task = history.user_column("joined") > 0, history.user_column("identity")
@@ -86,7 +91,7 @@ def under_aggregation(history: History, training: LocalTraining, honest: int | N
         epsilon(rho, delta, "zcdp" if other else "exact")
         for rho, other in zip(total.tolist(), announced.tolist(), strict=True)
     ]
-    assumption = SUMS.format(honest=others)
+    assumption = SUMS.format(honest=others) + (RAW_SLOTS if history.ledger.unprotected.any() else "")
     return {
         "epsilon_max": max(found),
         "epsilon_mean": float(np.mean(found)),

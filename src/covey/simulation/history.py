@@ -91,8 +91,9 @@ class History:
         notes, rule = [PRIVACY_NOTES[self.scenario.privacy.noise]], rule_of(self.scenario)
         if self.scenario.security.mode != "none":
             notes.append({"masked": MASKED_NOTE, "blind": BLIND_NOTE}[self.scenario.security.mode])
-        elif isinstance(rule, ScoreRule):
-            notes.append(rule.announcement.note)
+        if isinstance(rule, ScoreRule):
+            told, masked = rule.announcement, self.scenario.security.mode == "masked"
+            notes.append((masked and told.masked_note) or told.note)
         if rule is not None and rule.note:
             notes.append(rule.note)
         if self.ledger.measured.any():

@@ -166,6 +166,7 @@ def restore_checkpoint(simulation: Simulation, folder: Path) -> None:
     secure = history.scenario.privacy.noise == "secure"
     if secure or simulation.world.journal.path is not None:
         state = replace(state, ledger=_journalled(state, folder, secure=secure))
+        simulation.world.journal.last = []  # charged by now
     simulation.continue_from(state, records)
     _restore_policy(simulation, remembered, len(records))
 

@@ -179,7 +179,7 @@ class Simulation:
             mobility=mobility or build_mobility(scenario.mobility, scenario.network.area_m),
             fleet=fleet or _engine(scenario, seed, module, self.data, workers, rule, training, loss),
             transport=LossyTransport(scenario.radio.loss_probability, seed, transport),
-            journal=labelled(journal or Journal(), scenario.privacy.unit, scenario.privacy.adjacency),
+            journal=_begun(journal or Journal(), scenario),
             meter={},
         )
         try:
@@ -204,17 +204,27 @@ class Simulation:
         What was charged may have left. With seeded noise it is the same when the round is played again
         and costs nothing more; with secure noise it has been spent.
         """
+        self._charge_lost()
+        before, records = self.state, self.history.records
         try:
-            with faults_named(self.world, f"in round {self.state.round + 1}", self.policy):
-                state, record = play_round(self.world, self.state, self.policy)
+            with faults_named(self.world, f"in round {before.round + 1}", self.policy):
+                state, record = play_round(self.world, before, self.policy)
+            self.continue_from(state, [*records, self.referred(record)])
         except BaseException:
-            if self.world.scenario.privacy.noise == "secure":
-                ledger = charge_lost(self.state.ledger, self.world.journal.last, self.state.round)
-                self.world.journal.last = []
-                self.continue_from(replace(self.state, ledger=ledger), self.history.records)
+            self.continue_from(before, records)
+            self._charge_lost()
             raise
-        self.continue_from(state, [*self.history.records, self.referred(record)])
         return self.history.records[-1]
+
+    def _charge_lost(self) -> None:
+        """Charge what left in a round that did not end; seeded noise is the same again and costs nothing more."""
+        journal, state = self.world.journal, self.state
+        if self.world.scenario.privacy.noise != "secure" or not any(e.round >= state.round for e in journal.last):
+            return
+        ledger = charge_lost(state.ledger, journal.last, state.round)
+        self.continue_from(replace(state, ledger=ledger), self.history.records)
+        # Only now: whoever is interrupted before charges the round when the next one begins.
+        journal.last = []
 
     def referred(self, record: RoundRecord) -> RoundRecord:
         """The record with the accuracy of `reference` on the data of its round, where there is one."""
@@ -321,6 +331,12 @@ def _check_given(model: object, data: object, channel: object, mobility: object,
             registry.check_made(Named.of(registry, part).name, part)
     if transport is not None and (why := why_not_callable(transport, 2)):
         raise TRANSPORT.refused(Named.of(TRANSPORT, transport).name, why)
+
+
+def _begun(journal: Journal, scenario: Scenario) -> Journal:
+    """The journal of a run that begins: what was charged to others before is none of its."""
+    journal.last = []
+    return labelled(journal, scenario.privacy.unit, scenario.privacy.adjacency)
 
 
 def _whole(value: Any, least: int, most: int | None, what: str, allowed: str) -> int:

@@ -82,7 +82,8 @@ def simulate(
 
     `scenario` is a `Scenario` or the name of a preset or TOML file; `policy` a name or any callable
     `(Observation, numpy Generator) -> (B, U) bool`. `model`, `data`, `channel` and `mobility`
-    replace what the scenario names; `transport(round, uploads)` returns the uploads that arrive, which
+    replace what the scenario names, and `data` are what models see: a `data.transform` beside them is refused, because
+    they may hold its features already. `transport(round, uploads)` returns the uploads that arrive, which
     may be fewer, more or other ones. `reference(data)` gives the column `central`: each user's accuracy
     on a model to compare with, (U,), such as `covey.evaluation.Central`. `on_round` is called
     after every round. The result is the same, bit by bit, at any number of `workers` (processes).
@@ -138,11 +139,11 @@ class Simulation:
         workers = _whole(workers, 1, None, "workers", "give the number of processes, at least 1")
         self.policy: Policy = get_policy(policy) if isinstance(policy, str) else made_policy(policy)
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
-        _check_given(model, data, channel, mobility, transport)
+        _check_given(model, data, channel, mobility, transport, reference)
         self.reference = reference
         self.data: UserData | None = None
         if fleet is None or members is None:
-            self.data = (user_data(scenario, seed) if data is None else data).read_only()
+            self.data = (user_data(scenario, seed) if data is None else _as_given(scenario, data)).read_only()
             members = _members(self.data)
         check_members(scenario, members)
         module = build_model(scenario.model, members.shape, members.classes) if model is None else model
@@ -320,7 +321,9 @@ class Simulation:
         }
 
 
-def _check_given(model: object, data: object, channel: object, mobility: object, transport: object) -> None:
+def _check_given(
+    model: object, data: object, channel: object, mobility: object, transport: object, reference: object
+) -> None:
     """Refuse arguments of `simulate` that are not what they should be."""
     for name, given, kind in (("model", model, nn.Module), ("data", data, UserData)):
         if given is not None and not isinstance(given, kind):
@@ -331,6 +334,10 @@ def _check_given(model: object, data: object, channel: object, mobility: object,
             registry.check_made(Named.of(registry, part).name, part)
     if transport is not None and (why := why_not_callable(transport, 2)):
         raise TRANSPORT.refused(Named.of(TRANSPORT, transport).name, why)
+    if reference is not None and (why := why_not_callable(reference, 1)):
+        raise ScenarioError(
+            f"reference {why}; give a function of the users' data, such as covey.evaluation.Central, or leave it out"
+        )
 
 
 def _begun(journal: Journal, scenario: Scenario) -> Journal:
@@ -344,6 +351,16 @@ def _whole(value: Any, least: int, most: int | None, what: str, allowed: str) ->
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least or value > (most or value):
         raise ScenarioError(f"{what} is {value!r}; {allowed}")
     return int(value)
+
+
+def _as_given(scenario: Scenario, data: UserData) -> UserData:
+    """The users' data that a run was given; refused beside a transform, which may have been applied to them or not."""
+    if scenario.data.transform != "none":
+        raise ScenarioError(
+            f"data was given, but data.transform is '{scenario.data.transform}', which is applied only to data that the"
+            " scenario names; give features as data, and put the transform back with data.transform=none"
+        )
+    return data
 
 
 def user_data(scenario: Scenario, seed: int) -> UserData:

@@ -133,7 +133,7 @@ class PrivateRun(Cell):
         """Accuracy and clustering accuracy of the last round, and what was spent."""
         data = _of(self.data, self.seed, self.setting)
         scenario = self._noised(data)
-        history = simulate(scenario, "greedy", seed=self.seed, data=data)
+        history = simulate(_of_features(scenario), "greedy", seed=self.seed, data=data)
         last, training = history.records[-1], LOCAL_TRAININGS.build(scenario.training.local, scenario)
         values: dict[str, Any] = {
             "accuracy": last.accuracy,
@@ -161,6 +161,11 @@ class PrivateRun(Cell):
         )
 
 
+def _of_features(scenario: Scenario) -> Scenario:
+    """The scenario for data that its transform has been applied to."""
+    return scenario.model_copy(update={"data": scenario.data.model_copy(update={"transform": "none"})})
+
+
 def _with(scenario: Scenario, **sections: Mapping[str, Any]) -> Scenario:
     """The scenario with other values in some sections."""
     table = scenario.model_dump(mode="json")
@@ -185,7 +190,7 @@ class Lines(Cell):
         """Mean test accuracy of both, weighted by test samples."""
         data = _of(self.data, self.seed)
         weights = np.diff(data.test_offsets)
-        history = simulate(self.loaded, "greedy", seed=self.seed, data=data, rounds=1)
+        history = simulate(_of_features(self.loaded), "greedy", seed=self.seed, data=data, rounds=1)
         central = Central(self.loaded, self.seed)(data)
         return {"majority": history.records[-1].majority, "central": float(np.average(central, weights=weights))}
 

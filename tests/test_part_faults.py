@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from covey.data import Dataset, UserData
 from covey.data.over_time import DataOverTime
 from covey.errors import CoveyError, DataError, PartWarning, PolicyError, ScenarioError
 from covey.federated import Accepted, Aggregation, LocalTraining, Step
+from covey.federated.personal import Ditto
 from covey.identification import Identification, Rule, ScoreRule
 from covey.parts import POLICIES
 from covey.uplink import Uplink
@@ -626,3 +628,66 @@ def test_misspelt_references_get_a_suggestion(name: str, words: str) -> None:
     with pytest.raises(PolicyError) as error:
         POLICIES.get(name)
     assert words in str(error.value)
+
+
+class CountedSteps(Step):
+    """Counts its calls, which differs by the number of workers."""
+
+    def __init__(self, scenario):
+        super().__init__(scenario)
+        self.calls = 0
+
+    def run(self, problem):
+        self.calls += 1
+        return replace(super().run(problem), mean_norm=float(self.calls))
+
+
+class Drifting(Ditto):
+    """Adds to its model what it remembers of earlier calls."""
+
+    def __init__(self, scenario):
+        super().__init__(scenario)
+        self.seen = [0]
+
+    def run(self, problem):
+        self.seen.append(1)
+        return super().run(problem) + np.float32(sum(self.seen))
+
+
+class Steady(Ditto):
+    """Has attributes that do not change, one that cannot be pickled, and one that is computed once."""
+
+    def __init__(self, scenario):
+        super().__init__(scenario)
+        self.table, self.hook = np.arange(5.0), lambda: None
+
+    @cached_property
+    def half(self):
+        return 0.5
+
+    def run(self, problem):
+        return super().run(problem) * np.float32(2 * self.half)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("key", "part", "attribute"),
+    [("training.local", "CountedSteps", "calls"), ("training.personal", "Drifting", "seen")],
+)
+def test_a_part_that_remembers_is_refused_at_any_number_of_workers(
+    key: str, part: str, attribute: str, workers: int
+) -> None:
+    scenario = covey.load_scenario("quick", [f"{key}={HERE}:{part}", "network.users=6"])
+    with pytest.raises(ScenarioError) as error:  # notes hold the traceback of a worker
+        covey.simulate(scenario, rounds=2, workers=workers)
+    found = str(error.value)
+    assert found.startswith(f"{key} = \"{HERE}:{part}\" changed its attribute '{attribute}' in `run`")
+    assert found.endswith("let `run` depend on its argument alone, and keep caches outside of the object")
+
+
+def test_attributes_that_stay_as_they_are_change_nothing() -> None:
+    own, usual = (
+        covey.simulate(covey.load_scenario("quick", [f"training.personal={name}"]), rounds=2)
+        for name in (f"{HERE}:Steady", "ditto")
+    )
+    assert own.column("personal_accuracy").tolist() == usual.column("personal_accuracy").tolist()

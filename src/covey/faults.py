@@ -5,9 +5,11 @@ Errors of covey's own parts are mistakes in covey and pass through unchanged, as
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -38,6 +40,12 @@ class Named:
         owner = self.part if hasattr(self.part, "__qualname__") else type(self.part)
         return not str(owner.__module__).startswith("covey.")
 
+    @property
+    def subject(self) -> str:
+        """The part as the beginning of a sentence, with its key where it has one."""
+        key = self.registry.key
+        return f'{key} = "{self.name}"' if "." in key else f'the {self.registry.words} "{self.name}"'
+
     def runs(self, frame: FrameType) -> bool:
         """Whether a frame is of this function, or of a method of this object."""
         code = frame.f_code
@@ -52,10 +60,8 @@ class Named:
         hint = ""
         if isinstance(error, ValueError) and "read-only" in said:
             hint = "; it wrote into an array of the run, which is read-only: let it change a copy"
-        key = self.registry.key
-        subject = f'{key} = "{self.name}"' if "." in key else f'the {self.registry.words} "{self.name}"'
         return self.registry.error(
-            f"{subject} failed {when}: {type(error).__name__}: {said}{hint}; COVEY_DEBUG=1 shows where"
+            f"{self.subject} failed {when}: {type(error).__name__}: {said}{hint}; COVEY_DEBUG=1 shows where"
         )
 
 
@@ -75,6 +81,38 @@ def named_faults(parts: Callable[[], Sequence[Named]], when: str) -> Iterator[No
         if blamed is None:
             raise
         raise blamed.failed(when, error) from error
+
+
+@contextmanager
+def unchanged(named: Named, called: str) -> Iterator[None]:
+    """Refuse a part whose attributes change in its method `called`, where the change would be lost.
+
+    What an object remembers is neither saved with a run nor known to other worker processes. Values of
+    `functools.cached_property` are no memory.
+    """
+    before = _attributes(named.part)
+    yield
+    after = _attributes(named.part)
+    changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+    if changed:
+        raise named.registry.error(
+            f"{named.subject} changed its attribute '{changed[0]}' in `{called}`, which is lost in other worker"
+            f" processes and when a run is resumed; let `{called}` depend on its argument alone, and keep caches"
+            " outside of the object"
+        )
+
+
+def _attributes(part: Any) -> dict[str, Any]:
+    """What tells the values of an object's attributes, by name: pickled, or their identity where that fails."""
+    found: dict[str, Any] = {}
+    for name, value in getattr(part, "__dict__", {}).items():
+        if name == "scenario" or isinstance(getattr(type(part), name, None), cached_property):
+            continue
+        try:
+            found[name] = pickle.dumps(value)
+        except Exception:  # whatever somebody's `__reduce__` raises
+            found[name] = id(value)
+    return found
 
 
 def _blamed(parts: Sequence[Named], traceback: TracebackType | None) -> Named | None:

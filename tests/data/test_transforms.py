@@ -12,7 +12,7 @@ import pytest
 from covey import simulate
 from covey.data.transforms.hog import CELLS, DIRECTIONS, FINE, hog, hog_fine
 from covey.data.transforms.protocol import CHUNK, transform_users, transformed, transformed_shape
-from covey.errors import CoveyError, DataError
+from covey.errors import CoveyError, DataError, ScenarioError
 from covey.scenario import load_scenario
 from covey.scenario.schema import Data
 from covey.simulation.run import user_data
@@ -149,3 +149,12 @@ def test_runs_train_on_features() -> None:
     history = simulate(load_scenario("quick", ["data.transform=hog", "privacy.noise=off"]), "greedy", seed=1, rounds=3)
     assert history.models.shape[1] == (EDGES + CELLS**2 + 1) * 10
     assert history.records[-1].accuracy > history.records[0].accuracy
+
+
+def test_data_that_are_given_beside_a_transform_are_refused() -> None:
+    data = user_data(load_scenario("quick"), 1)
+    with pytest.raises(ScenarioError, match=r"^data was given, but data\.transform is 'hog'.*data\.transform=none$"):
+        simulate(load_scenario("quick", ["data.transform=hog"]), data=data, rounds=1)
+    named = load_scenario("quick", ["data.transform=hog"])
+    given = simulate("quick", seed=1, data=user_data(named, 1), rounds=1)
+    assert given.models.tolist() == simulate(named, seed=1, rounds=1).models.tolist()

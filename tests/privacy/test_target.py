@@ -105,6 +105,46 @@ def test_a_run_ends_below_its_target_and_says_the_cap(tmp_path: Path) -> None:
     assert "v_max" not in dump_scenario(again)
 
 
+@pytest.mark.parametrize("rounds", [2, 5])
+def test_a_run_with_a_target_is_not_continued_with_another_number_of_rounds(rounds: int, tmp_path: Path) -> None:
+    from covey.cli.main import main
+    from covey.errors import ResumeError
+    from covey.simulation import Simulation
+    from covey.simulation.checkpoint import restore_checkpoint, save_checkpoint
+
+    chosen = load_scenario("quick", ["privacy.target_epsilon=3"])
+    with Simulation(chosen, rounds=3) as simulation:
+        simulation.play()
+        save_checkpoint(simulation, tmp_path)
+    (tmp_path / "scenario.toml").write_text(dump_scenario(chosen))
+    with (
+        Simulation(chosen, rounds=rounds) as simulation,
+        pytest.raises(
+            ResumeError,
+            match=rf"target_epsilon = 3 in 3 rounds, .*continued with {rounds}; resume it with 3, or start a new run",
+        ),
+    ):
+        restore_checkpoint(simulation, tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(SystemExit) as end:
+        main(["run", "--resume", "--quiet", "--out", str(tmp_path), "--rounds", str(rounds)])
+    assert end.value.code == ResumeError.exit_code
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_run_without_a_target_is_extended(tmp_path: Path) -> None:
+    from covey.simulation import Simulation
+    from covey.simulation.checkpoint import restore_checkpoint, save_checkpoint
+
+    with Simulation("quick", rounds=1) as simulation:
+        simulation.play()
+        save_checkpoint(simulation, tmp_path)
+    with Simulation("quick", rounds=2) as simulation:
+        restore_checkpoint(simulation, tmp_path)
+        simulation.play()
+        assert simulation.done
+
+
 def test_cap_and_target_are_not_given_together(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="leave one of the two out"):
         load_scenario("quick", ["privacy.target_epsilon=3", "privacy.v_max=3"])

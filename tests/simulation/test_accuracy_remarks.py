@@ -127,10 +127,16 @@ def test_the_lines_follow_data_that_change_over_time() -> None:
     assert len(seen) == 2
 
 
-@pytest.mark.parametrize("wrong", [np.zeros(3), np.full(12, 1.5), np.full(12, np.nan)])
+@pytest.mark.parametrize("wrong", [np.zeros(3), np.full(12, 1.5), np.full(12, np.nan), "x", None, [object()] * 12])
 def test_a_reference_that_is_not_an_accuracy_per_user_is_refused(wrong: Any) -> None:
     with (
         Simulation("quick", rounds=1, reference=lambda data: wrong) as simulation,
         pytest.raises(ScenarioError, match="give one accuracy from 0 to 1 for each of 12 users"),
     ):
         simulation.play()
+
+
+@pytest.mark.parametrize("wrong", ["x", 3, lambda: None, lambda data, more: None])
+def test_a_reference_that_cannot_be_called_is_refused_before_round_1(wrong: Any) -> None:
+    with pytest.raises(ScenarioError, match=r"^reference (is|cannot be).*give a function of the users' data[^\n]*$"):
+        Simulation("quick", rounds=1, reference=wrong)

@@ -235,6 +235,46 @@ def test_a_round_played_again_after_an_exception_costs_what_it_released(noise: s
         assert simulation.play().served + times * record.served == simulation.state.ledger.releases.sum()
 
 
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize(("noise", "times"), [("secure", 2), ("replay", 1)])
+def test_a_reference_that_fails_leaves_no_release_uncharged(noise: str, times: int, error: type[BaseException]) -> None:
+    failures = [error("not now")]
+
+    def reference(data):
+        if failures:
+            raise failures.pop()
+        return np.full(data.users, 0.5)
+
+    with Simulation(load_scenario("quick", [f"privacy.noise={noise}"]), rounds=2, reference=reference) as simulation:
+        with pytest.raises(error, match="not now"):
+            simulation.play()
+        assert simulation.state.round == 0
+        assert not simulation.history.records
+        record = simulation.play()
+        assert simulation.history.ledger.releases.sum() == times * record.served
+        assert simulation.play().served + times * record.served == simulation.history.ledger.releases.sum()
+
+
+def test_a_second_interrupt_while_a_lost_round_is_charged_loses_no_charge(monkeypatch: pytest.MonkeyPatch) -> None:
+    def again(*given):
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    with Simulation(load_scenario("quick", ["privacy.noise=secure"]), transport=failing_once()) as simulation:
+        monkeypatch.setattr("covey.simulation.run.charge_lost", again)
+        with pytest.raises(KeyboardInterrupt):
+            simulation.play()
+        record = simulation.play()
+        assert simulation.history.ledger.releases.sum() == 2 * record.served
+
+
+def test_a_journal_of_another_run_is_not_charged_to_this_one() -> None:
+    journal, scenario = Journal(), load_scenario("quick", ["privacy.noise=secure"])
+    for _ in range(2):
+        with Simulation(scenario, rounds=1, journal=journal) as simulation:
+            assert simulation.play().served == simulation.state.ledger.releases.sum()
+
+
 def test_results_of_an_interrupted_run_hold_all_that_may_have_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import covey
+from covey.federated import Step
+from covey.privacy import GaussianReleases
 from covey.simulation import Simulation
 from covey.simulation.checkpoint import restore_checkpoint, save_checkpoint
 
@@ -50,6 +52,21 @@ def test_masks_change_nothing_and_no_honest_upload_is_rejected(name: str) -> Non
     assert blind.models.tobytes() == masked.models.tobytes()
     seen = covey.simulate(scenario(name), rounds=3)
     assert sum(record.rejected_uploads for record in seen.records) == 0
+
+
+class UserByUser(Step):
+    """Says what it releases in a loop over users, as the interface allows: all arrays are (n,)."""
+
+    def releases(self, clip, noise_std, samples):
+        pairs = list(zip(clip.tolist(), noise_std.tolist(), strict=True))
+        std, most = [float(std) for _, std in pairs], [2.0 * float(clip) for clip, _ in pairs]
+        return GaussianReleases(np.array(std), np.array(most), np.ones(len(pairs)), np.ones(len(pairs), dtype=int))
+
+
+def test_a_summary_asks_local_training_for_one_round_at_a_time() -> None:
+    usual = covey.simulate("quick", rounds=3).summary()["privacy"]
+    own = covey.simulate(covey.load_scenario("quick", [f"training.local={__name__}:UserByUser"]), rounds=3)
+    assert own.summary()["privacy"] == usual
 
 
 def test_several_steps_learn_more_and_cost_more() -> None:

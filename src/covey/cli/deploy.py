@@ -240,6 +240,7 @@ def run(
     from covey.deploy.runs import follow, new_run
     from covey.deploy.server import Settings
     from covey.radio import channel_and_mobility
+    from covey.simulation.checkpoint import CHECKPOINT, check_rounds, read_checkpoint_header
 
     notes = Console(stderr=True, quiet=quiet)
     if not (home / "config.toml").is_file():
@@ -257,6 +258,8 @@ def run(
         changed: dict[str, Any] = {"rounds": rounds, "patience_s": patience, "wait_s": wait}
         settings = replace(Settings.read(out), **{name: value for name, value in changed.items() if value is not None})
         scenario = stored_scenario(out)
+        if (out / CHECKPOINT).exists():
+            check_rounds(scenario, read_checkpoint_header(out), settings.rounds, out)
         settings.write(out)
     else:
         if folder is None:

@@ -286,6 +286,7 @@ def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Relea
     from covey.privacy.target import least_std
     from covey.report.privacy_section import Wording
     from covey.simulation.target import with_target
+    from covey.simulation.world import clipping_norms
 
     privacy, clustering = scenario.privacy, scenario.clustering
     if privacy.noise == "off":
@@ -305,8 +306,7 @@ def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Relea
         free = privacy.n_min <= privacy.v_max**0.5 * sizes.min()
         noise_std = max(privacy.n_min / sizes[user], float(least_std(sizes, privacy.v_max)[user]) if free else 0.0)
         clip = scenario.training.clip * float(sizes.mean())
-    own = scenario.training.clip * float(sizes.mean()) / sizes[[user]]
-    told = training.releases(own, np.array([noise_std]), sizes[[user]])
+    told = training.releases(clipping_norms(scenario, sizes)[[user]], np.array([noise_std]), sizes[[user]])
     identity_rho, most, first = _identity_rho(options), options.announcements, 1
     rule = build_rule(scenario)
     announced = rule.announcement.rho if isinstance(rule, ScoreRule) else 0.0

@@ -31,6 +31,7 @@ from covey.scenario import Scenario, dump_scenario, load_scenario
 from covey.simulation import History, Simulation
 from covey.simulation.checkpoint import (
     CHECKPOINT,
+    check_rounds,
     prepare_folder,
     read_checkpoint_header,
     restore_checkpoint,
@@ -92,7 +93,7 @@ def resumed_run(
     workers: int | None,
     reference: bool | None = None,
 ) -> Run:
-    """The run that a folder holds, to go on with; more rounds extend it."""
+    """The run that a folder holds, to go on with; more rounds extend it, unless its noise was planned for a target."""
     if folder is None:
         raise ResumeError("--resume needs the folder of the run; add --out FOLDER")
     if (folder / DEPLOYMENT).exists():
@@ -114,6 +115,7 @@ def resumed_run(
     kept = folder / TRACE
     trace = kept if kept.is_file() else None
     rounds = rounds or header["rounds"]
+    check_rounds(scenario, header, rounds, folder)
     return Run(scenario, header["policy"], header["seed"], rounds, folder, trace, workers, True, False, reference)
 
 

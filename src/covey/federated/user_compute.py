@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 
 from covey.arrays import read_only
 from covey.errors import ScenarioError
-from covey.faults import Named, named_faults
+from covey.faults import Named, named_faults, unchanged
 from covey.federated.clip import chunk_length
 from covey.federated.losses import Loss, cross_entropy, use_loss
 from covey.federated.models import load_flat
@@ -180,7 +181,7 @@ class UserCompute:
             own=None if own is None else read_only(own),
         )
         part = Named.of(LOCAL_TRAININGS, self.training, getattr(self.training, "scenario", None))
-        with named_faults(lambda: [part], f"in round {round + 1}"):
+        with named_faults(lambda: [part], f"in round {round + 1}"), _stateless(part, round):
             update = self.training.run(problem)
         found = np.shape(update.weights) if isinstance(update, LocalUpdate) else type(update).__name__
         if found != (length,):
@@ -206,7 +207,7 @@ class UserCompute:
             next_batch=self._batches(user, round, batch, "personal_batch"),
         )
         named = Named.of(PERSONALS, part, part.scenario)
-        with named_faults(lambda: [named], f"in round {round + 1}"):
+        with named_faults(lambda: [named], f"in round {round + 1}"), _stateless(named, round):
             weights = np.asarray(part.run(problem), dtype=np.float32)
         if weights.shape != received.shape:
             raise PERSONALS.refused(named.name, f"returned {weights.shape} for weights of shape {received.shape}")
@@ -300,6 +301,11 @@ def _speakers(announcer: Announcer) -> list[Named]:
     scenario = getattr(announcer, "scenario", None)
     rule = getattr(announcer, "rule", None)
     return [Named.of(ANNOUNCEMENTS, announcer, scenario), *([] if rule is None else [Named.of(RULES, rule, scenario)])]
+
+
+def _stateless(named: Named, round: int) -> AbstractContextManager[None]:
+    """Refuse a part whose `run` changes it; looked at in the first round only, because attributes may be large."""
+    return unchanged(named, "run") if round == 0 else nullcontext()
 
 
 def _once(draw: Callable[[int], Floats]) -> Callable[[int], Floats]:

@@ -22,7 +22,7 @@ from covey.errors import OutputError, PartWarning, ResumeError
 from covey.files import csv_bytes, make_folder, plain, write_atomically
 from covey.privacy import JOURNAL, Ledger, charge_lost, read_whole_journal
 from covey.run_files import DEPLOYMENT, RUN_CHECKPOINT
-from covey.scenario import dump_scenario
+from covey.scenario import Scenario, dump_scenario
 from covey.scenario.load import fingerprint
 from covey.simulation.history import History
 from covey.simulation.record import USER_FIELDS, RoundRecord, UserRecord
@@ -141,8 +141,25 @@ def read_checkpoint_header(folder: Path, name: str = CHECKPOINT, *, checked: boo
         ) from None
 
 
+def check_rounds(scenario: Scenario, header: dict[str, Any], rounds: int, folder: Path) -> None:
+    """Refuse another number of `rounds` than a run was saved with, where its noise was worked out for that number.
+
+    Rounds played with less noise than a longer plan needs cannot be made up for.
+    """
+    target, planned = scenario.privacy.target_epsilon, header["rounds"]
+    if target is not None and rounds != planned:
+        raise ResumeError(
+            f"'{folder}' holds a run whose noise was worked out for privacy.target_epsilon = {target:g} in {planned}"
+            f" rounds, so it cannot be continued with {rounds}; resume it with {planned}, or start a new run of"
+            f" {rounds} rounds in another folder"
+        )
+
+
 def restore_checkpoint(simulation: Simulation, folder: Path) -> None:
-    """Put a fresh simulation of the same scenario, seed and policy where the saved run stopped."""
+    """Put a fresh simulation of the same scenario, seed and policy where the saved run stopped.
+
+    With `privacy.target_epsilon` the number of rounds must be the same too: the noise was worked out for it.
+    """
     header = read_checkpoint_header(folder, checked=True)
     history = simulation.history
     expected = {
@@ -157,6 +174,7 @@ def restore_checkpoint(simulation: Simulation, folder: Path) -> None:
                 f"'{folder}' holds a run with another {key} ({header.get(key)!r}, not {value!r}), so it cannot be"
                 " continued; resume with the same settings or start anew in another folder"
             )
+    check_rounds(history.scenario, header, history.rounds, folder)
     try:
         state, records, remembered = _read_state(folder, header)
     except (SafetensorError, KeyError, TypeError, ValueError, IndexError) as error:  # one without a checksum
@@ -166,6 +184,7 @@ def restore_checkpoint(simulation: Simulation, folder: Path) -> None:
     secure = history.scenario.privacy.noise == "secure"
     if secure or simulation.world.journal.path is not None:
         state = replace(state, ledger=_journalled(state, folder, secure=secure))
+        simulation.world.journal.last = []  # charged by now
     simulation.continue_from(state, records)
     _restore_policy(simulation, remembered, len(records))
 

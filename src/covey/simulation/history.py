@@ -275,16 +275,22 @@ class History:
         except CoveyError:
             return None
 
+    def _costs(self, training: LocalTraining | None) -> NDArray[np.float64]:
+        """(n,) rho of all noised uploads, round by round; NaN where the local training is not known."""
+        found = [np.zeros(0)]
+        for noise in self.user_column("noise_std"):
+            users = np.flatnonzero(noise > 0)
+            if training is None:
+                found.append(np.full(len(users), np.nan))
+            elif len(users):
+                found.append(np.asarray(training.rho(self.clip[users], noise[users], self.samples[users])))
+        return np.concatenate(found)
+
     def _privacy(self) -> dict[str, Any]:
         privacy = self.scenario.privacy
         spent = {method: self.ledger.epsilon(method) for method in METHODS}
-        noise = self.user_column("noise_std")
-        paid = noise > 0
         training = self._training()
-        costs = np.full(noise.shape, np.nan)
-        if training is not None:
-            costs = np.asarray(training.rho(self.clip, np.where(paid, noise, np.inf), self.samples))
-        per_release = costs[paid]
+        per_release = self._costs(training)
         return {
             "noise": privacy.noise,
             "adjacency": privacy.adjacency,
@@ -295,7 +301,7 @@ class History:
             "delta": privacy.delta,
             "clip": self.scenario.training.clip,
             "budget_epsilon": self.ledger.to_dict()["budget_epsilon"],
-            "rho_per_release_mean": float(per_release.mean()) if paid.any() else None,
+            "rho_per_release_mean": float(per_release.mean()) if len(per_release) else None,
             "rho_max": float(self.ledger.rho.max()),
             "rho_mean": float(self.ledger.rho.mean()),
             "epsilon_max": {method: float(values.max()) for method, values in spent.items()},

@@ -29,7 +29,11 @@ def with_central(record: RoundRecord, central: NDArray[np.float64], test_samples
 
 def checked_reference(found: Any, users: int) -> NDArray[np.float64]:
     """(U,) accuracies that a reference gave."""
-    values = np.asarray(found, dtype=np.float64)
+    try:
+        values = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        what = type(found).__name__
+        raise ScenarioError(f"reference gave {what}; give one accuracy from 0 to 1 for each of {users} users") from None
     if values.shape != (users,) or not ((values >= 0) & (values <= 1)).all():
         raise ScenarioError(
             f"reference gave values of shape {values.shape} from {values.min(initial=0):.3g} to"

@@ -82,7 +82,8 @@ def simulate(
 
     `scenario` is a `Scenario` or the name of a preset or TOML file; `policy` a name or any callable
     `(Observation, numpy Generator) -> (B, U) bool`. `model`, `data`, `channel` and `mobility`
-    replace what the scenario names; `transport(round, uploads)` returns the uploads that arrive, which
+    replace what the scenario names, and `data` are what models see: a `data.transform` beside them is refused, because
+    they may hold its features already. `transport(round, uploads)` returns the uploads that arrive, which
     may be fewer, more or other ones. `reference(data)` gives the column `central`: each user's accuracy
     on a model to compare with, (U,), such as `covey.evaluation.Central`. `on_round` is called
     after every round. The result is the same, bit by bit, at any number of `workers` (processes).
@@ -138,11 +139,11 @@ class Simulation:
         workers = _whole(workers, 1, None, "workers", "give the number of processes, at least 1")
         self.policy: Policy = get_policy(policy) if isinstance(policy, str) else made_policy(policy)
         name = policy if isinstance(policy, str) else getattr(policy, "__name__", type(policy).__name__)
-        _check_given(model, data, channel, mobility, transport)
+        _check_given(model, data, channel, mobility, transport, reference)
         self.reference = reference
         self.data: UserData | None = None
         if fleet is None or members is None:
-            self.data = (user_data(scenario, seed) if data is None else data).read_only()
+            self.data = (user_data(scenario, seed) if data is None else _as_given(scenario, data)).read_only()
             members = _members(self.data)
         check_members(scenario, members)
         module = build_model(scenario.model, members.shape, members.classes) if model is None else model
@@ -179,7 +180,7 @@ class Simulation:
             mobility=mobility or build_mobility(scenario.mobility, scenario.network.area_m),
             fleet=fleet or _engine(scenario, seed, module, self.data, workers, rule, training, loss),
             transport=LossyTransport(scenario.radio.loss_probability, seed, transport),
-            journal=labelled(journal or Journal(), scenario.privacy.unit, scenario.privacy.adjacency),
+            journal=_begun(journal or Journal(), scenario),
             meter={},
         )
         try:
@@ -204,17 +205,27 @@ class Simulation:
         What was charged may have left. With seeded noise it is the same when the round is played again
         and costs nothing more; with secure noise it has been spent.
         """
+        self._charge_lost()
+        before, records = self.state, self.history.records
         try:
-            with faults_named(self.world, f"in round {self.state.round + 1}", self.policy):
-                state, record = play_round(self.world, self.state, self.policy)
+            with faults_named(self.world, f"in round {before.round + 1}", self.policy):
+                state, record = play_round(self.world, before, self.policy)
+            self.continue_from(state, [*records, self.referred(record)])
         except BaseException:
-            if self.world.scenario.privacy.noise == "secure":
-                ledger = charge_lost(self.state.ledger, self.world.journal.last, self.state.round)
-                self.world.journal.last = []
-                self.continue_from(replace(self.state, ledger=ledger), self.history.records)
+            self.continue_from(before, records)
+            self._charge_lost()
             raise
-        self.continue_from(state, [*self.history.records, self.referred(record)])
         return self.history.records[-1]
+
+    def _charge_lost(self) -> None:
+        """Charge what left in a round that did not end; seeded noise is the same again and costs nothing more."""
+        journal, state = self.world.journal, self.state
+        if self.world.scenario.privacy.noise != "secure" or not any(e.round >= state.round for e in journal.last):
+            return
+        ledger = charge_lost(state.ledger, journal.last, state.round)
+        self.continue_from(replace(state, ledger=ledger), self.history.records)
+        # Only now: whoever is interrupted before charges the round when the next one begins.
+        journal.last = []
 
     def referred(self, record: RoundRecord) -> RoundRecord:
         """The record with the accuracy of `reference` on the data of its round, where there is one."""
@@ -310,7 +321,9 @@ class Simulation:
         }
 
 
-def _check_given(model: object, data: object, channel: object, mobility: object, transport: object) -> None:
+def _check_given(
+    model: object, data: object, channel: object, mobility: object, transport: object, reference: object
+) -> None:
     """Refuse arguments of `simulate` that are not what they should be."""
     for name, given, kind in (("model", model, nn.Module), ("data", data, UserData)):
         if given is not None and not isinstance(given, kind):
@@ -321,6 +334,16 @@ def _check_given(model: object, data: object, channel: object, mobility: object,
             registry.check_made(Named.of(registry, part).name, part)
     if transport is not None and (why := why_not_callable(transport, 2)):
         raise TRANSPORT.refused(Named.of(TRANSPORT, transport).name, why)
+    if reference is not None and (why := why_not_callable(reference, 1)):
+        raise ScenarioError(
+            f"reference {why}; give a function of the users' data, such as covey.evaluation.Central, or leave it out"
+        )
+
+
+def _begun(journal: Journal, scenario: Scenario) -> Journal:
+    """The journal of a run that begins: what was charged to others before is none of its."""
+    journal.last = []
+    return labelled(journal, scenario.privacy.unit, scenario.privacy.adjacency)
 
 
 def _whole(value: Any, least: int, most: int | None, what: str, allowed: str) -> int:
@@ -328,6 +351,16 @@ def _whole(value: Any, least: int, most: int | None, what: str, allowed: str) ->
     if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < least or value > (most or value):
         raise ScenarioError(f"{what} is {value!r}; {allowed}")
     return int(value)
+
+
+def _as_given(scenario: Scenario, data: UserData) -> UserData:
+    """The users' data that a run was given; refused beside a transform, which may have been applied to them or not."""
+    if scenario.data.transform != "none":
+        raise ScenarioError(
+            f"data was given, but data.transform is '{scenario.data.transform}', which is applied only to data that the"
+            " scenario names; give features as data, and put the transform back with data.transform=none"
+        )
+    return data
 
 
 def user_data(scenario: Scenario, seed: int) -> UserData:

@@ -10,6 +10,7 @@ from covey.federated import LocalTraining, build_training
 from covey.identification import Rule, ScoreRule, build_rule
 from covey.privacy.target import v_max_for
 from covey.scenario import Scenario
+from covey.simulation.world import clipping_norms
 
 
 def with_target(
@@ -35,7 +36,7 @@ def with_target(
     # Whatever the noise, parts are the same.
     part = training or build_training(scenario)[0]
     ruled, planned = rule or build_rule(scenario), rounds or scenario.training.rounds
-    clip = np.asarray(scenario.training.clip * samples.mean() / samples, dtype=np.float64)
+    clip = clipping_norms(scenario, samples)
     cap = v_max_for(
         privacy.target_epsilon,
         samples=samples,

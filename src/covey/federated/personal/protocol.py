@@ -5,6 +5,10 @@ called where the samples are. Its result stays there: it is not uploaded, aggreg
 noise and costs no privacy. A part with `uploads` is trained by local training instead, which is `training` then: it
 starts from the user's own model, its uploads are charged as always, and what it keeps stays on the device. That a
 simulation measures the accuracy of either is a measurement by the experimenter, which no epsilon covers.
+
+A part is stateless: `run` depends on its argument alone, and all that a user remembers is its personal model. Objects
+are neither saved with a run nor shared by worker processes, so that what `run` kept in one would change results by the
+number of workers and at resume. One whose attributes `run` changes in the first round is refused.
 """
 
 from __future__ import annotations
@@ -78,7 +82,7 @@ class Personal(ABC):
 
     @abstractmethod
     def run(self, problem: PersonalProblem) -> Weights:
-        """(D,) float32, the personal model after the round."""
+        """(D,) float32, the personal model after the round; `run` changes nothing of this object."""
 
     @abstractmethod
     def passes(self, samples: Ints) -> Ints:

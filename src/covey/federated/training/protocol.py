@@ -3,6 +3,10 @@
 Local training is a part (`covey.parts.LOCAL_TRAININGS`): a class that is constructed with the scenario of a run. `run`
 is called where the samples are, on the device or in a worker process; everything else is public. Whatever depends on
 samples leaves `run` only after clipping and noise, and `releases` must cover it.
+
+A part is stateless: `run` depends on its argument alone, and momentum and the like begin anew in every round. Objects
+are neither saved with a run nor shared by worker processes, so that what `run` kept in one would change results by the
+number of workers and at resume. One whose attributes `run` changes in the first round is refused.
 """
 
 from __future__ import annotations
@@ -115,7 +119,7 @@ class LocalTraining(ABC):
 
     @abstractmethod
     def run(self, problem: LocalProblem) -> LocalUpdate:
-        """The user's new weights, and clipping statistics."""
+        """The user's new weights, and clipping statistics; it changes nothing of this object."""
 
     @abstractmethod
     def releases(self, clip: Floats, noise_std: Floats, samples: Ints) -> GaussianReleases:

@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from covey.arrays import read_only
 from covey.privacy.accounting import Adjacency, Method, Unit, best_order, epsilon, rho_for_epsilon
 from covey.privacy.composition import (
     ORDERS,
@@ -302,11 +301,10 @@ class Ledger:
         return twin
 
     def read_only(self) -> Ledger:
-        """The same totals in a ledger whose arrays cannot be written: charges go to a `copy`."""
-        twin = copy.copy(self)
-        twin.spent = {kind: read_only(values) for kind, values in self.spent.items()}
-        for name in ("order", "budget_rho", *_COUNTS):
-            setattr(twin, name, read_only(getattr(self, name)))
+        """A copy whose arrays cannot be written: charges go to a `copy` of it."""
+        twin = self.copy()
+        for values in (*twin._totals(), twin.order, twin.budget_rho):
+            values.flags.writeable = False
         return twin
 
     def why_not_after(self, before: Ledger) -> str:

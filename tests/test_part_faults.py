@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import covey
@@ -18,10 +19,15 @@ from covey.data import Dataset, UserData
 from covey.data.over_time import DataOverTime
 from covey.errors import CoveyError, DataError, PartWarning, PolicyError, ScenarioError
 from covey.federated import Accepted, Aggregation, LocalTraining, Step
+from covey.federated.aggregation import Mean
 from covey.federated.personal import Ditto
-from covey.identification import Identification, Rule, ScoreRule
+from covey.identification import Identification, Regrouped, Rule, ScoreRule
+from covey.identification.start import IN_PLAY, Start
 from covey.parts import POLICIES
-from covey.uplink import Uplink
+from covey.privacy import Ledger
+from covey.simulation import Simulation
+from covey.uplink import AirTime, Uplink
+from covey.uplink.ofdma import Ofdma
 
 HERE = __name__
 
@@ -134,6 +140,122 @@ class NoRule:
         pass
 
 
+class Charges(Rule):
+    """Finds the tasks of before, and gives a ledger."""
+
+    def find(self, at):
+        return replace(at.kept(), ledger=self.ledger(at))
+
+
+class ChargesNothing(Charges):
+    def ledger(self, at):
+        return None
+
+
+class ChargesAfresh(Charges):
+    def ledger(self, at):
+        return Ledger(at.users, delta=at.ledger.delta, adjacency=at.ledger.adjacency, unit=at.ledger.unit)
+
+
+class ChargesLess(Charges):
+    def ledger(self, at):
+        ledger = at.ledger.copy()
+        ledger.releases -= 1
+        return ledger
+
+
+class ChargesWithoutBudget(Charges):
+    def ledger(self, at):
+        ledger = at.ledger.copy()
+        ledger.budget_rho = np.full(at.users, np.inf)
+        ledger.budget_epsilon = 1e9
+        return ledger
+
+
+class ChargesOthers(Charges):
+    def ledger(self, at):
+        at.ledger.spent["gradient"][:] = 0
+        return at.ledger
+
+
+class ChargesInPlace(Charges):
+    def ledger(self, at):
+        at.ledger.charge(np.arange(at.users), np.ones(at.users), "identity")
+        return at.ledger
+
+
+class ChargesMore(Charges):
+    def ledger(self, at):
+        ledger = at.ledger.copy()
+        ledger.charge(np.arange(at.users), np.full(at.users, 0.125), "identity")
+        at.journal.record(at.round, "identity", np.arange(at.users), np.full(at.users, 0.125))
+        return ledger
+
+
+class RefusesNobody(Rule):
+    def find(self, at):
+        return replace(at.kept(), refused=np.array([99]))
+
+
+class UploadersTwice(Rule):
+    def find(self, at):
+        return replace(at.kept(), uploaders=np.array([1, 1]))
+
+
+class After(Told):
+    def said(self, tasks):
+        return tasks
+
+    def after_round(self, at, found, trained):
+        return Regrouped(found.identities, **{"memory": found.memory} | self.made(at, trained))
+
+
+class AfterModels(After):
+    def made(self, at, trained):
+        return {"models": trained.models * np.float32(np.nan)}
+
+
+class AfterFresh(After):
+    def made(self, at, trained):
+        return {"fresh": np.ones(17, bool)}
+
+
+class AfterNoMemory(After):
+    def made(self, at, trained):
+        return {"memory": None}
+
+
+class AfterWrites(After):
+    def made(self, at, trained):
+        trained.totals[:] = 0
+        return {}
+
+
+class AfterInPlay(After):
+    def made(self, at, trained):
+        return {"memory": {IN_PLAY: np.ones(at.tasks, bool)}}
+
+
+class AfterRescue(After):
+    def made(self, at, trained):
+        return {"memory": {"rescue.last": np.array([99])}}
+
+
+class AfterOwn(After):
+    """Remembers something of its own alone."""
+
+    def told(self, losses, similarity):
+        return np.nanargmin(losses, axis=1)
+
+    def made(self, at, trained):
+        return {"memory": {"mine": np.array([at.round])}}
+
+
+class Passes(NoAnswer):
+    def passes(self, number, samples):
+        return np.full(3, np.nan)
+
+
 @pytest.mark.parametrize("part", [Floats, Below, Beyond, Fewer, Nothing, Truth])
 def test_what_is_told_has_to_be_tasks(part: type) -> None:
     said = refused(f"clustering.rule={HERE}:{part.__name__}")
@@ -160,6 +282,21 @@ def test_users_without_an_answer_keep_their_task() -> None:
         ("FoundArray", "gave an object of type ndarray, not a covey.identification.Identification"),
         ("RemembersObjects", "remembers an array of object as 'mine'"),
         ("AfterNothing", "gave None in `after_round`"),
+        ("ChargesNothing", "gave None as ledger in `find`; give at.ledger, or a copy of it with charges"),
+        ("ChargesAfresh", "lowers `spent['gradient']` of user"),
+        ("ChargesLess", "lowers `releases` of user"),
+        ("ChargesWithoutBudget", "has another budget_epsilon than the run"),
+        ("ChargesOthers", "failed in round 2: ValueError: assignment destination is read-only"),
+        ("ChargesInPlace", "let it change a copy"),
+        ("RefusesNobody", "gave `refused` in `find` that go from 99 to 99; users are 0 to 11"),
+        ("UploadersTwice", "gave `uploaders` in `find` that name a user twice"),
+        ("AfterModels", "gave models in `after_round` that hold NaN or infinity"),
+        ("AfterFresh", "gave `fresh` in `after_round` that have shape (17,); they must be (4,)"),
+        ("AfterNoMemory", "gave None as memory; give arrays by name, or {}"),
+        ("AfterWrites", "failed in round 1: ValueError: assignment destination is read-only"),
+        ("AfterInPlay", "remembers 'models.in_play', a name that covey keeps for itself"),
+        ("AfterRescue", "remembers 'rescue.last', a name that covey keeps for itself"),
+        ("Passes", "gave numbers in `passes` that have shape (3,)"),
         ("NeedsText", "whose needs are the text 'gradients'; write needs = frozenset({'gradients'})"),
         ("NeedsMisspelt", "did you mean 'gradients'?"),
     ],
@@ -167,6 +304,94 @@ def test_users_without_an_answer_keep_their_task() -> None:
 def test_a_rule_with_a_mistake_is_named(part: str, words: str) -> None:
     said = refused(f"clustering.rule={HERE}:{part}")
     assert f"{HERE}:{part}" in said
+    assert words in said
+
+
+def test_a_rule_can_charge_a_copy() -> None:
+    spent = covey.simulate(covey.load_scenario("quick", [f"clustering.rule={HERE}:ChargesMore"]), rounds=3).ledger.spent
+    np.testing.assert_array_equal(spent["identity"], 0.25)
+
+
+def test_a_rule_with_a_memory_of_its_own_leaves_that_of_others() -> None:
+    """Its users never choose a model that was not sent, and stations count for how long models were trained."""
+    overrides = ["network.tasks=4", "clustering.first_tasks=2", f"clustering.rule={HERE}:AfterOwn"]
+    with Simulation(covey.load_scenario("quick", overrides), rounds=4) as run:
+        while not run.done:
+            in_play = run.state.memory[IN_PLAY]
+            run.play()
+            assert in_play[run.state.identities].all()
+            assert run.state.memory["mine"] == run.state.round - 1
+            assert run.state.memory["rescue.idle"].max() <= run.state.round
+            assert run.state.memory["rescue.trained"][in_play].sum() > run.state.round - 1
+
+
+class NaNModels(Start):
+    def models(self, first):
+        return first * np.nan
+
+
+class DoubleModels(Start):
+    def models(self, first):
+        return first.astype(np.float64)
+
+
+class OneModel(Start):
+    def models(self, first):
+        return first[0]
+
+
+class NoModels(Start):
+    def models(self, first):
+        raise KeyError("x")
+
+
+class WritesModels(Start):
+    def models(self, first):
+        first[:] = 0
+        return first
+
+
+class ThreeBroadcasts(Start):
+    def broadcasts(self, capable):
+        return np.ones(3)
+
+
+class RemembersText(Start):
+    @property
+    def memory(self):
+        return {"a": "b"}
+
+
+class RemembersNone(Start):
+    @property
+    def memory(self):
+        return None
+
+
+class RemembersTwo(Start):
+    @property
+    def memory(self):
+        return {IN_PLAY: np.ones(2, bool)}
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("NaNModels", "made models that hold NaN or infinity"),
+        ("DoubleModels", "made models that have type float64; they must be float32"),
+        ("OneModel", "made models that have shape (650,); they must be (4, 650)"),
+        ("NoModels", "failed before round 1: KeyError: 'x'"),
+        ("WritesModels", "failed before round 1: ValueError: assignment destination is read-only"),
+        ("ThreeBroadcasts", "gave broadcasts that have shape (3,); they must be (4, 4)"),
+        ("RemembersText", "remembers an object of type str as 'a'"),
+        ("RemembersNone", "gave None as memory"),
+        ("RemembersTwo", "remembers 'models.in_play' that have shape (2,); they must be (4,)"),
+    ],
+)
+def test_a_start_with_a_mistake_is_named(part: str, words: str) -> None:
+    said = refused(f"clustering.start={HERE}:{part}")
+    assert f"{HERE}:{part}" in said
+    assert "start" in said
     assert words in said
 
 
@@ -230,9 +455,46 @@ class NoRates(Uplink):
         return np.where(station >= 0, 0, -1)
 
 
+class BackInTime(Free):
+    def air_time(self, rates, plan, bits):
+        return AirTime(np.full(len(rates), -1.0), 1.0)
+
+
+class NoTime(Free):
+    def air_time(self, rates, plan, bits):
+        return AirTime(np.full(len(rates), np.nan), 1.0)
+
+
+class TotalText(Free):
+    def air_time(self, rates, plan, bits):
+        return AirTime(np.ones(len(rates)), "a")
+
+
+class NoQueue(Free):
+    def unscheduled(self, gains, users, bits, limits):
+        return None
+
+
+class NoPlan(Ofdma):
+    def project(self, observation, selected):
+        return None
+
+
+class FarPlan(Ofdma):
+    def project(self, observation, selected):
+        plan = super().project(observation, selected)
+        return replace(plan, station=plan.station + 90)
+
+
 @pytest.mark.parametrize(
     ("part", "words"),
     [
+        ("BackInTime", "gave numbers in `air_time` that are negative, infinite or not a number"),
+        ("NoTime", "gave numbers in `air_time` that are negative, infinite or not a number"),
+        ("TotalText", "gave 'a' as total_s in `air_time`; give seconds"),
+        ("NoQueue", "gave None in `unscheduled`; return a covey.uplink.AirTime"),
+        ("NoPlan", "gave NoneType in `project`; return a covey.network.Plan"),
+        ("FarPlan", "gave stations in `project` that go from"),
         ("NoRate", "gave rates that are negative, infinite or not a number"),
         ("EndlessRate", "gave rates that are negative, infinite or not a number"),
         ("ZeroRate", "gave rates that are 0 for users that are served"),
@@ -284,6 +546,29 @@ class Listed(Made):
 class Touched(Made):
     def of(self, models):
         return models + np.float32(1)
+
+
+class ForgetsAll(Mean):
+    def forget(self, memory, replaced):
+        return None
+
+
+class ForgetsOddly(Mean):
+    def forget(self, memory, replaced):
+        return {"v": object()}
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("ForgetsAll", "gave None as memory in `forget`; give arrays by name, or {}"),
+        ("ForgetsOddly", "remembers an object of type object as 'v'"),
+    ],
+)
+def test_what_an_aggregation_keeps_after_an_offer_is_checked(part: str, words: str) -> None:
+    said = refused(f"training.aggregation={HERE}:{part}", rounds=1)
+    assert f"{HERE}:{part}" in said
+    assert words in said
 
 
 @pytest.mark.parametrize(
@@ -344,6 +629,46 @@ class Loud(Step):
         return None
 
 
+class LoudInSilence(Step):
+    def upload_noise(self, noise_std, samples):
+        with np.errstate(invalid="ignore"):
+            return noise_std / noise_std
+
+
+class Far(Step):
+    def reach(self, clip, samples, noise_std, length):
+        return np.full(len(clip), np.inf)
+
+
+class HalfSteps(Step):
+    def releases(self, clip, noise_std, samples):
+        releases = super().releases(clip, noise_std, samples)
+        return replace(releases, steps=releases.steps * 1.5)
+
+
+class Gradients(Step):
+    def run(self, problem):
+        update = super().run(problem)
+        return replace(update, weights=torch.from_numpy(update.weights).requires_grad_())
+
+
+class Complex(Step):
+    def run(self, problem):
+        update = super().run(problem)
+        return replace(update, weights=update.weights + 1j)
+
+
+class NormText(Step):
+    def run(self, problem):
+        return replace(super().run(problem), mean_norm="a")
+
+
+class KeptCut(Step):
+    def run(self, problem):
+        update = super().run(problem)
+        return replace(update, kept=update.weights[: 1 + problem.samples % 7])
+
+
 class Half(LocalTraining):
     def run(self, problem):
         return None
@@ -359,11 +684,41 @@ class Half(LocalTraining):
         ("Paid", "gave costs in `rho` that are negative"),
         ("Unpaid", "gave costs in `rho` that are an object of type float"),
         ("Loud", "gave numbers in `upload_noise` that are None"),
+        ("LoudInSilence", "gave numbers in `upload_noise` that are negative, infinite or not a number"),
+        ("Far", "gave numbers in `reach` that are negative, infinite or not a number"),
+        ("HalfSteps", "the steps of releases are no whole numbers"),
+        ("Gradients", "returned a tensor that requires gradients, not its .detach().numpy(),"),
+        ("Complex", "returned an array of complex64"),
+        ("NormText", "returned str as mean_norm"),
+        ("KeptCut", "for kept of shape (650,)"),
         ("Half", "abstract methods"),
     ],
 )
 def test_local_training_with_a_mistake_is_named(part: str, words: str) -> None:
     said = refused(f"training.local={HERE}:{part}", rounds=1)
+    assert f"{HERE}:{part}" in said
+    assert words in said
+
+
+class Spoken(Ditto):
+    def run(self, problem):
+        return "abc"
+
+
+class Untrained(Ditto):
+    def training(self, local):
+        return None
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("Spoken", "returned str for weights of shape (650,)"),
+        ("Untrained", "gave NoneType in `training`, not a covey.federated.LocalTraining"),
+    ],
+)
+def test_a_personal_model_with_a_mistake_is_named(part: str, words: str) -> None:
+    said = refused(f"training.personal={HERE}:{part}", rounds=1)
     assert f"{HERE}:{part}" in said
     assert words in said
 
@@ -384,6 +739,11 @@ class NoData(DataOverTime):
 class MoreGroups(DataOverTime):
     def at(self, round: int, first: UserData) -> UserData:
         return replace(first, groups=first.groups + 50)
+
+
+class MoreClasses(DataOverTime):
+    def at(self, round: int, first: UserData) -> UserData:
+        return replace(first, classes=(*first.classes, "z"))
 
 
 class NoRound(DataOverTime):
@@ -471,6 +831,7 @@ def model_odd(model, sample_shape, classes):
     [
         ("data.over_time", "NoData", "gave None, not a covey.UserData"),
         ("data.over_time", "MoreGroups", "groups of shape (12,) numbered up to 53"),
+        ("data.over_time", "MoreClasses", "they stay those of round 1"),
         ("data.over_time", "NoRound", "has a `at` that cannot be called with 2 arguments"),
         ("radio.channel", "Transposed", "gave gains that have shape (4, 12); they must be (12, 4)"),
         ("radio.channel", "NoGains", "has no `gains`"),

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from covey.privacy import Ledger, epsilon
+from covey.privacy import GaussianReleases, Ledger, epsilon
 
 
 def test_charges_add_up_per_user() -> None:
@@ -98,3 +98,32 @@ def test_raw_announcements_are_labelled_and_survive_a_round_trip() -> None:
     again = Ledger.from_dict(json.loads(json.dumps(ledger.to_dict())))
     assert again.unprotected.tolist() == [1, 0, 2]
     assert not again.rho.any()
+
+
+def test_a_read_only_ledger_is_charged_in_a_copy_and_nothing_is_refunded() -> None:
+    before = Ledger(3, budget_epsilon=2.0)
+    before.charge([0, 1], [0.01, 0.02])
+    shown = before.read_only()
+    with pytest.raises(ValueError, match="read-only"):
+        shown.charge([0], [0.01])
+    with pytest.raises(ValueError, match="read-only"):
+        shown.budget_rho[:] = np.inf
+    after = shown.copy()
+    after.charge([0], [0.01])
+    assert after.why_not_after(before) == ""
+    assert "lowers `spent['gradient']` of user 0 from 0.02 to 0.01" in before.why_not_after(after)
+    assert before.rho.tolist() == [0.01, 0.02, 0.0]
+    wider = before.copy()
+    wider.budget_rho += 1.0
+    assert "has other budgets" in wider.why_not_after(before)
+    assert "has another delta" in Ledger(3, delta=1e-3, budget_epsilon=2.0).why_not_after(before)
+
+
+def test_sampled_sums_cannot_be_taken_out_of_a_ledger() -> None:
+    before = Ledger(2, adjacency="add_remove")
+    none = before.copy()
+    releases = GaussianReleases.of_sums(np.ones(2), np.ones(2), "add_remove", steps=3, rate=0.1)
+    before.charge([0, 1], releases)
+    none.releases = before.releases.copy()
+    assert "lacks sampled sums" in none.why_not_after(before)
+    assert before.copy().why_not_after(none) == ""

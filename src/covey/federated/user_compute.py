@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import groupby
+from numbers import Real
 from typing import Any, Protocol
 
 import numpy as np
@@ -183,11 +184,8 @@ class UserCompute:
         part = Named.of(LOCAL_TRAININGS, self.training, getattr(self.training, "scenario", None))
         with named_faults(lambda: [part], f"in round {round + 1}"), _stateless(part, round):
             update = self.training.run(problem)
-        found = np.shape(update.weights) if isinstance(update, LocalUpdate) else type(update).__name__
-        if found != (length,):
-            raise LOCAL_TRAININGS.refused(
-                part.name, f"returned {found} for weights of shape ({length},); return a LocalUpdate with new weights"
-            )
+        if why := _no_update(update, length):
+            raise LOCAL_TRAININGS.refused(part.name, why)
         self.uploads[row] = update.weights
         return update.mean_norm, update.clipped_fraction, update.rejected, update.kept
 
@@ -208,9 +206,10 @@ class UserCompute:
         )
         named = Named.of(PERSONALS, part, part.scenario)
         with named_faults(lambda: [named], f"in round {round + 1}"), _stateless(named, round):
-            weights = np.asarray(part.run(problem), dtype=np.float32)
-        if weights.shape != received.shape:
-            raise PERSONALS.refused(named.name, f"returned {weights.shape} for weights of shape {received.shape}")
+            found = part.run(problem)
+        if why := _no_weights(found, len(received)):
+            raise PERSONALS.refused(named.name, f"returned {why} for weights of shape {received.shape}")
+        weights = np.asarray(found, dtype=np.float32)
         if not np.isfinite(weights).all():
             raise ScenarioError(
                 f"the personal model of user {user} is not finite after round {round + 1}; lower training.personal_rate"
@@ -294,6 +293,32 @@ class UserCompute:
         all_x, all_y, offsets = self._halves[0]
         rows = slice(int(offsets[user]), int(offsets[user + 1]))
         return all_x[rows], all_y[rows]
+
+
+def _no_update(update: Any, length: int) -> str:
+    """Why this is no update of `length` weights, D, as the end of a sentence."""
+    if not isinstance(update, LocalUpdate):
+        return f"returned {type(update).__name__} for weights of shape ({length},); return a LocalUpdate"
+    for name, weights in (("weights", update.weights), ("kept", update.kept)):
+        if (name != "kept" or weights is not None) and (why := _no_weights(weights, length)):
+            return f"returned {why} for {name} of shape ({length},); return a LocalUpdate with arrays of float32"
+    for name in ("mean_norm", "clipped_fraction", "rejected"):
+        if not isinstance(getattr(update, name), Real):
+            return f"returned {type(getattr(update, name)).__name__} as {name}; return a LocalUpdate with a number"
+    return ""
+
+
+def _no_weights(values: Any, length: int) -> str:
+    """What this is instead of `length` weights, D; empty where it is these."""
+    if isinstance(values, Tensor):
+        if values.requires_grad:
+            return "a tensor that requires gradients, not its .detach().numpy(),"
+        values = values.numpy()
+    if not isinstance(values, np.ndarray):
+        return type(values).__name__
+    if values.dtype.kind not in "fiu":
+        return f"an array of {values.dtype}"
+    return "" if values.shape == (length,) else str(values.shape)
 
 
 def _speakers(announcer: Announcer) -> list[Named]:

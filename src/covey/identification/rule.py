@@ -34,8 +34,11 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Weights = npt.NDArray[np.float32]
-#: What a rule remembers from round to round, by name; saved and restored with the run.
+#: What a rule remembers from round to round, by name; saved and restored with the run. Names that begin with one of
+#: `RESERVED` belong to the start, to `clustering.rescue` and to `clustering.turns`: a rule can read them, need not
+#: return them, and is refused where it changes them.
 Memory = Mapping[str, npt.NDArray[Any]]
+RESERVED = ("models.", "start.", "rescue.", "turns.", "evidence.", "paths.")
 
 
 def _nobody() -> Ints:
@@ -48,7 +51,8 @@ class RuleRound:
 
     samples: (U,) X_i; clip: (U,) clipping norms; truth: (U,) true groups, -1 for rules that do not need them;
     models, movements: (K, D); identities: (U,) tasks of the last round; exhausted: (U,) users that sit out; ledger: of
-    the round so far; training: what a local step of a user is; memory: what the rule remembered in the last round.
+    the round so far, which cannot be written: charge a copy; training: what a local step of a user is; memory: what the
+    rule remembered in the last round, and what others remember under `RESERVED` names.
     """
 
     round: int
@@ -100,7 +104,7 @@ class Identification:
     """Tasks (U,), -1 where stations do not know them, and the ledger after announcing them.
 
     uploaders: users that uploaded a model to be grouped; refused: users that could not afford to announce; memory:
-    what the rule remembers.
+    what the rule remembers, under names that are not `RESERVED`.
     """
 
     identities: Ints
@@ -163,7 +167,8 @@ class Offer:
 class Regrouped:
     """What a round made of the groups, for the next one.
 
-    identities: (U,) tasks to begin the next round with; memory: what is remembered; models, movements: (K, D) where
+    identities: (U,) tasks to begin the next round with; memory: what the rule remembers, under names
+    that are not `RESERVED`; models, movements: (K, D) where
     stations changed them beyond aggregation, else None; fresh: (K,) bool, models that are broadcast in the next round
     although nobody uploaded for them; alone: whether no other model is; offers: free models that were offered;
     estimate, confirmed: number of groups as stations see it, and how many of these uploads confirm, -1 if unknown.

@@ -144,7 +144,7 @@ class Observation:
 
     def project(self, selected: BoolArray) -> Plan:
         """The valid plan that remains of a selection (..., B, U); the starting station rotates over rounds."""
-        return self.uplink.project(self, selected)
+        return self.uplink.projected(self, selected)
 
 
 @compiled

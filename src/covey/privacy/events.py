@@ -30,6 +30,10 @@ class GaussianReleases:
     rate: Floats
     steps: Ints
 
+    def __post_init__(self) -> None:
+        if np.asarray(self.steps).dtype.kind not in "iu":
+            raise ValueError("the steps of releases are no whole numbers; give how many sums each user releases")
+
     @classmethod
     def of_sums(
         cls,
@@ -45,7 +49,7 @@ class GaussianReleases:
         if np.any(std < 0) or np.any(np.isnan(std)):
             raise ValueError(f"noise_std must be 0 or more, got {noise_std!r}")
         most = np.broadcast_to(sensitivity(clip, adjacency), std.shape)
-        rates, counts = np.asarray(rate, np.float64), np.asarray(steps, np.int64)
+        rates, counts = np.asarray(rate, np.float64), np.asarray(steps)
         return cls(std, most, np.broadcast_to(rates, std.shape), np.broadcast_to(counts, std.shape))
 
     @property

@@ -32,6 +32,7 @@ MOST_EXACT = 64
 #: The cost of n releases: rho (n,) in zCDP, or the releases themselves.
 Cost = ArrayLike | GaussianReleases
 _COUNTS = ("releases", "announcements", "unprotected", "measured", "refusals")
+_TOTALS = (*(f"spent['{kind}']" for kind in KINDS), *_COUNTS)
 
 
 class Ledger:
@@ -311,6 +312,37 @@ class Ledger:
         for name in _COUNTS:
             setattr(twin, name, getattr(self, name).copy())
         return twin
+
+    def read_only(self) -> Ledger:
+        """A copy whose arrays cannot be written: charges go to a `copy` of it."""
+        twin = self.copy()
+        for values in (*twin._totals(), twin.order, twin.budget_rho):
+            values.flags.writeable = False
+        return twin
+
+    def why_not_after(self, before: Ledger) -> str:
+        """Why this ledger cannot follow on `before` by charges alone, as the end of a sentence; empty where it can."""
+        for name in ("delta", "adjacency", "unit", "budget_epsilon"):
+            if getattr(self, name) != getattr(before, name):
+                return f"has another {name} than the run; charge a copy of at.ledger"
+        for name, now, then in zip(_TOTALS, self._totals(), before._totals(), strict=True):
+            if not isinstance(now, np.ndarray) or now.shape != then.shape or now.dtype != then.dtype:
+                return f"has `{name}` that are no {then.dtype} array of shape {then.shape}; charge a copy of at.ledger"
+            if not (now >= then).all():
+                user = int(np.argmin(now >= then))
+                return (
+                    f"lowers `{name}` of user {user} from {then[user]:g} to {now[user]:g}; what was released stays"
+                    " charged: charge a copy of at.ledger"
+                )
+        if not (np.array_equal(self.order, before.order) and np.array_equal(self.budget_rho, before.budget_rho)):
+            return "has other budgets than the run; charge a copy of at.ledger"
+        if self.sampled is not before.sampled and not self.sampled.covers(before.sampled):
+            return "lacks sampled sums that were charged; charge a copy of at.ledger"
+        return ""
+
+    def _totals(self) -> list[NDArray[Any]]:
+        """What `_TOTALS` names, (U,) each."""
+        return [*(self.spent[kind] for kind in KINDS), *(getattr(self, name) for name in _COUNTS)]
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready copy; `from_dict` gives back an equal ledger."""

@@ -14,7 +14,7 @@ from covey.identification import Regrouped, adjusted_rand_index, clustering_accu
 from covey.network import VIOLATION_KINDS
 from covey.radio import compute_energies, compute_times, dbm_to_w
 from covey.simulation.group_remarks import OFFER_REASONS
-from covey.simulation.own_parts import air_time
+from covey.simulation.own_parts import air_time, checked_passes, unscheduled_time
 from covey.simulation.record import RoundRecord, UserRecord
 from covey.simulation.reference import reference_columns
 from covey.simulation.stages import Decision, NewModels, PersonalModels, Turn, Uploads
@@ -67,7 +67,7 @@ def _spent(world: World, turn: Turn, decision: Decision, new: NewModels, persona
     rates = uplink.rates_of(observation.gains, decision.plan, observation.limits)
     bits = world.upload_bits + 8.0 * np.asarray(new.protocol_sent_bytes, np.float64)
     uploading = air_time(world, rates, decision.plan, bits)
-    announcing = uplink.unscheduled(observation.gains, uploaders, world.model_bits, observation.limits)
+    announcing = unscheduled_time(world, observation, uploaders)
     uplink_s = uploading.upload_s + announcing.upload_s
     compute_s, compute_j = _computing(world, turn.state.round, uploaders, decision.plan.station >= 0, personal.trained)
     total_s = announcing.total_s + uploading.total_s
@@ -238,7 +238,7 @@ def _computing(
     A pass is one forward and backward of one sample. The first identities are drawn, not computed.
     """
     compute, trained = world.scenario.compute, world.local_training.passes(world.samples)
-    passes = world.rule.passes(round, world.samples) + np.where(served, trained, 0)
+    passes = checked_passes(world, round) + np.where(served, trained, 0)
     passes[uploaders] += trained[uploaders]
     if personal.any():
         passes = passes + np.where(personal, world.personal.passes(world.samples), 0)

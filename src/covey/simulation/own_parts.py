@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from covey.arrays import read_only
 from covey.association import Policy
 from covey.data import UserData
 from covey.errors import CoveyError, ScenarioError
 from covey.faults import Named, named_faults
 from covey.federated import Accepted, Upload
 from covey.identification import Identification, Regrouped, ScoreRule
-from covey.identification.rule import Memory
-from covey.network import Plan
+from covey.identification.rule import RESERVED, Memory
+from covey.identification.start import IN_PLAY, Start
+from covey.network import Observation, Plan
 from covey.parts import (
     AGGREGATIONS,
     ANNOUNCEMENTS,
@@ -31,7 +35,9 @@ from covey.parts import (
     UPLINKS,
     Registry,
 )
-from covey.privacy import GaussianReleases
+from covey.privacy import GaussianReleases, Ledger
+from covey.scenario import Scenario
+from covey.simulation.state import State
 from covey.simulation.world import LossyTransport, World
 from covey.uplink.protocol import AirTime
 
@@ -75,6 +81,9 @@ def checked_data(world: World, data: Any) -> UserData:
             f"gave groups of shape {data.groups.shape} numbered up to {data.groups.max()}; give one from 0 to"
             f" {world.scenario.groups - 1} for each of {world.users} users",
         )
+    if world.data is not None and data.classes != world.data.classes:
+        why = f"changed the classes from {world.data.classes!r:.60} to {data.classes!r:.60}; they stay those of round 1"
+        raise _refused(world, DATA_OVER_TIME, world.over_time, why)
     return data
 
 
@@ -126,34 +135,41 @@ def checked_tasks(world: World, registry: Registry, part: Any, tasks: Any, calle
     return np.asarray(tasks)
 
 
-def checked_identification(world: World, registry: Registry, part: Any, found: Any) -> Identification:
-    """The tasks of a round, and what is remembered of finding them."""
+def checked_identification(world: World, registry: Registry, part: Any, found: Any, state: State) -> Identification:
+    """The tasks of a round that begins with `state`, its charges and others, and what is remembered of finding them."""
     if not isinstance(found, Identification):
         why = f"gave {_kind(found)}, not a covey.identification.Identification"
         raise _refused(world, registry, part, why)
     checked_tasks(world, registry, part, found.identities, "find")
-    _check_memory(world, registry, part, found.memory)
-    return found
+    ledger: Any = found.ledger
+    if not isinstance(ledger, Ledger):
+        why = f"gave {_kind(ledger)} as ledger in `find`; give at.ledger, or a copy of it with charges"
+        raise _refused(world, registry, part, why)
+    if why := ledger.why_not_after(state.ledger):
+        raise _refused(world, registry, part, f"gave a ledger in `find` that {why}")
+    for name, users in (("uploaders", found.uploaders), ("refused", found.refused)):
+        if why := _not_users(users, world.users):
+            raise _refused(world, registry, part, f"gave `{name}` in `find` that {why}")
+    return replace(found, memory=_remembered(world, registry, part, found.memory, state.memory))
 
 
-def checked_groups(world: World, registry: Registry, part: Any, groups: Any) -> Regrouped:
-    """What a round made of the groups."""
+def checked_groups(world: World, registry: Registry, part: Any, groups: Any, before: Memory) -> Regrouped:
+    """What a round made of the groups; before: what was remembered when it began."""
     if not isinstance(groups, Regrouped):
         why = f"gave {_kind(groups)} in `after_round`, not a covey.identification.Regrouped"
         raise _refused(world, registry, part, why)
     checked_tasks(world, registry, part, groups.identities, "after_round")
-    _check_memory(world, registry, part, groups.memory)
     for name, weights in (("models", groups.models), ("movements", groups.movements)):
-        if weights is not None and (why := _not_numbers(weights, (world.tasks, world.weights), np.float32)):
+        if weights is not None and (why := _not_models(world, weights)):
             raise _refused(world, registry, part, f"gave {name} in `after_round` that {why}")
-    return groups
+    if groups.fresh is not None and (why := _not_numbers(groups.fresh, (world.tasks,), np.bool_)):
+        raise _refused(world, registry, part, f"gave `fresh` in `after_round` that {why}")
+    return replace(groups, memory=_remembered(world, registry, part, groups.memory, before))
 
 
 def checked_models(world: World, accepted: Accepted, models: Any) -> NDArray[np.float32]:
     """(K, D) models that the aggregation made; those of tasks without uploads are as before."""
-    why = _not_numbers(models, accepted.models.shape, np.float32)
-    if not why and not np.isfinite(models).all():
-        why = "hold NaN or infinity"
+    why = _not_models(world, models)
     if not why:
         idle = np.setdiff1d(np.arange(world.tasks), accepted.task)
         if not np.array_equal(models[idle], accepted.models[idle]):
@@ -171,15 +187,42 @@ def checked_advance(
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
         raise _refused(world, registry, part, "gave no pair (models, memory) in `advance`")
     models, memory = found
-    why = _not_numbers(models, before.shape, np.float32)
-    if not why and not np.isfinite(models).all():
-        why = "hold NaN or infinity"
+    why = _not_models(world, models)
     if not why and not np.array_equal(models[~trained], before[~trained]):
         why = "are new for a task without uploads, which keeps its model bit for bit"
     if why:
         raise _refused(world, registry, part, f"gave models in `advance` that {why}")
     _check_memory(world, registry, part, memory)
     return np.asarray(models), memory
+
+
+def checked_forgotten(world: World, memory: Any) -> Memory:
+    """What the aggregation remembers after `forget`."""
+    _check_memory(world, AGGREGATIONS, world.aggregation, memory, "forget")
+    return dict(memory)
+
+
+def first_models(scenario: Scenario, start: Start, drawn: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(K, D) models that the start makes of those that were drawn, (K, D)."""
+    named = Named.of(STARTS, start, scenario)
+    with named_faults(lambda: [named], "before round 1"):
+        models: Any = start.models(read_only(drawn))
+    if why := _not_numbers(models, drawn.shape, np.float32):
+        raise STARTS.refused(named.name, f"made models that {why}")
+    if not np.isfinite(models).all():
+        raise STARTS.refused(named.name, "made models that hold NaN or infinity")
+    return np.asarray(models)
+
+
+def started(world: World) -> tuple[NDArray[np.bool_], Memory]:
+    """(B, K) broadcasts of the first round, and what the start remembers before it."""
+    memory: Any = world.start.memory
+    _check_memory(world, STARTS, world.start, memory, "memory")
+    _check_in_play(world, memory)
+    active: Any = world.start.broadcasts(world.capable)
+    if why := _not_numbers(active, world.capable.shape, np.bool_):
+        raise _refused(world, STARTS, world.start, f"gave broadcasts that {why}")
+    return np.asarray(active), memory
 
 
 def checked_costs(world: World, costs: Any, users: int) -> NDArray[np.float64]:
@@ -215,12 +258,12 @@ def checked_releases(world: World, releases: Any, users: int) -> GaussianRelease
 
 def checked_reach(world: World, reach: Any, users: int) -> NDArray[np.float64]:
     """(n,) largest lengths of the updates of `users` users."""
-    why = _not_numbers(reach, (users,))
-    if not why and not (reach >= 0).all():
-        why = "are negative or not a number"
-    if why:
-        raise _refused(world, LOCAL_TRAININGS, world.local_training, f"gave lengths in `reach` that {why}")
-    return np.asarray(reach)
+    return _amounts(world, LOCAL_TRAININGS, world.local_training, reach, "reach", users)
+
+
+def checked_passes(world: World, round: int) -> NDArray[np.float64]:
+    """(U,) passes that the identification rule takes each user in a round."""
+    return _amounts(world, RULES, world.rule, world.rule.passes(round, world.samples), "passes", world.users)
 
 
 def checked_kept(world: World, kept: NDArray[np.float32], users: int) -> NDArray[np.float32]:
@@ -235,7 +278,7 @@ def check_training(world: World) -> None:
     """Refuse local training whose public answers are no arrays, on two users before round 1."""
     some = slice(0, 2)
     clip, samples, noise_std = world.clip[some], world.samples[some], np.ones(len(world.samples[some]))
-    training, shape = world.local_training, (len(samples),)
+    training = world.local_training
     unit = world.scenario.privacy.unit
     if unit not in training.units:
         able = " or ".join(f'"{name}"' for name in sorted(training.units))
@@ -252,36 +295,54 @@ def check_training(world: World) -> None:
             world, LOCAL_TRAININGS, training, "gave another cost in `rho` than its `releases` have; leave `rho` out"
         )
     checked_reach(world, training.reach(clip, samples, noise_std, world.weights), len(samples))
-    for name, found in (
-        ("upload_noise", training.upload_noise(noise_std, samples)),
-        ("passes", training.passes(samples)),
-    ):
-        why = _not_numbers(found, shape)
-        if not why and not (np.isfinite(found).all() and (found >= 0).all()):
-            why = "are negative, infinite or not a number"
-        if why:
-            raise _refused(world, LOCAL_TRAININGS, training, f"gave numbers in `{name}` that {why}")
+    # Documented as 0 without noise, so that both are asked for.
+    noise = training.upload_noise(np.arange(len(samples), dtype=np.float64), samples)
+    _amounts(world, LOCAL_TRAININGS, training, noise, "upload_noise", len(samples))
+    _amounts(world, LOCAL_TRAININGS, training, training.passes(samples), "passes", len(samples))
 
 
 def check_personal(world: World) -> None:
     """Refuse personal models whose number of passes is no array, on two users before round 1."""
     samples = world.samples[:2]
-    found = world.personal.passes(samples)
-    why = _not_numbers(found, (len(samples),))
-    if not why and not (np.isfinite(found).all() and (found >= 0).all()):
-        why = "are negative, infinite or not a number"
-    if why:
-        raise _refused(world, PERSONALS, world.personal, f"gave numbers in `passes` that {why}")
+    _amounts(world, PERSONALS, world.personal, world.personal.passes(samples), "passes", len(samples))
 
 
 def air_time(world: World, rates: NDArray[np.float64], plan: Plan, bits: float | NDArray[np.float64]) -> AirTime:
     """How long the uplink takes for the uploads of a plan."""
+    return _checked_time(world, world.limits.uplink.air_time(rates, plan, bits), "air_time")
+
+
+def unscheduled_time(world: World, observation: Observation, users: NDArray[np.int64]) -> AirTime:
+    """How long the uplink takes for models that `users` (n,) upload to be grouped."""
+    found = observation.uplink.unscheduled(observation.gains, users, world.model_bits, observation.limits)
+    return _checked_time(world, found, "unscheduled")
+
+
+def _checked_time(world: World, found: Any, called: str) -> AirTime:
+    """The air time that the uplink's method `called` gave."""
     uplink = world.limits.uplink
-    found: Any = uplink.air_time(rates, plan, bits)
     if not isinstance(found, AirTime) or _not_numbers(found.upload_s, (world.users,)):
-        why = f"gave {_kind(found)} in `air_time`; return a covey.uplink.AirTime with an upload_s for each user"
+        why = f"gave {_kind(found)} in `{called}`; return a covey.uplink.AirTime with an upload_s for each user"
         raise _refused(world, UPLINKS, uplink, why)
+    _amounts(world, UPLINKS, uplink, found.upload_s, called, world.users)
+    if not (isinstance(found.total_s, Real) and 0 <= found.total_s < np.inf):
+        raise _refused(world, UPLINKS, uplink, f"gave {found.total_s!r:.40} as total_s in `{called}`; give seconds")
     return found
+
+
+def projected(world: World, observation: Observation, selected: NDArray[np.bool_]) -> Plan:
+    """The plan that the uplink makes of a selection (B, U)."""
+    plan = observation.project(selected)
+    for name, values, most in (
+        ("stations", plan.station, world.scenario.network.stations),
+        ("blocks", plan.block, np.inf),
+    ):
+        why = _not_numbers(values, (world.users,), np.int64)
+        if not why and not ((values >= -1) & (values < most)).all():
+            why = f"go from {values.min()} to {values.max()}; they are numbers from 0, and -1 for none"
+        if why:
+            raise _refused(world, UPLINKS, world.limits.uplink, f"gave {name} in `project` that {why}")
+    return plan
 
 
 def arrived(world: World, round: int, sent: Sequence[Upload]) -> Sequence[Upload]:
@@ -294,17 +355,69 @@ def arrived(world: World, round: int, sent: Sequence[Upload]) -> Sequence[Upload
     return found
 
 
-def _check_memory(world: World, registry: Registry, part: Any, memory: Any) -> None:
-    """Whatever is remembered is saved with the run, as arrays of numbers."""
-    for name, values in dict(memory).items():
-        if not (isinstance(values, np.ndarray) and values.dtype.kind in "biuf"):
+def _remembered(world: World, registry: Registry, part: Any, memory: Any, before: Memory) -> Memory:
+    """What a rule or a start remembers, and under reserved names what there was `before`.
+
+    A rule cannot change those; a start can, but for models in play that it leaves out.
+    """
+    _check_memory(world, registry, part, memory)
+    if registry is STARTS:
+        _check_in_play(world, memory)
+        return {IN_PLAY: before[IN_PLAY], **memory} if IN_PLAY in before and IN_PLAY not in memory else memory
+    kept = {name: values for name, values in before.items() if name.startswith(RESERVED)}
+    for name in memory:
+        mine = name.startswith(RESERVED)
+        if mine and not (name in kept and (memory[name] is kept[name] or np.array_equal(memory[name], kept[name]))):
+            why = f"remembers '{name}', a name that covey keeps for itself ({', '.join(RESERVED)}); choose another"
+            raise _refused(world, registry, part, why)
+    return dict(memory) | kept
+
+
+def _check_memory(world: World, registry: Registry, part: Any, memory: Any, called: str = "") -> None:
+    """Whatever is remembered is saved with the run, as arrays of numbers by name."""
+    if not isinstance(memory, Mapping):
+        where = f" in `{called}`" if called else ""
+        raise _refused(world, registry, part, f"gave {_kind(memory)} as memory{where}; give arrays by name, or {{}}")
+    for name, values in memory.items():
+        if not (isinstance(name, str) and isinstance(values, np.ndarray) and values.dtype.kind in "biuf"):
             what = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else _kind(values)
             why = f"remembers {what} as '{name}', which cannot be saved with the run; remember arrays of numbers"
             raise _refused(world, registry, part, why)
 
 
+def _check_in_play(world: World, memory: Memory) -> None:
+    """Refuse a start whose models in play are no flags."""
+    if IN_PLAY in memory and (why := _not_numbers(memory[IN_PLAY], (world.tasks,), np.bool_)):
+        raise _refused(world, STARTS, world.start, f"remembers '{IN_PLAY}' that {why}")
+
+
 def _refused(world: World, registry: Registry, part: Any, why: str) -> CoveyError:
     return registry.refused(Named.of(registry, part, world.scenario).name, why)
+
+
+def _amounts(world: World, registry: Registry, part: Any, found: Any, called: str, users: int) -> NDArray[np.float64]:
+    """(n,) numbers that the part's method `called` gave for n = `users`: finite, and 0 or more."""
+    why = _not_numbers(found, (users,))
+    if not why and not (np.isfinite(found).all() and (found >= 0).all()):
+        why = "are negative, infinite or not a number"
+    if why:
+        raise _refused(world, registry, part, f"gave numbers in `{called}` that {why}")
+    return np.asarray(found)
+
+
+def _not_users(values: Any, users: int) -> str:
+    """Why this is no array of numbers of users, as the end of a sentence."""
+    if not (isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.ndim == 1):
+        return "are no array (n,) of whole numbers"
+    if len(values) and not (values.min() >= 0 and values.max() < users):
+        return f"go from {values.min()} to {values.max()}; users are 0 to {users - 1}"
+    return "" if len(np.unique(values)) == len(values) else "name a user twice"
+
+
+def _not_models(world: World, values: Any) -> str:
+    """Why these are no models (K, D), as the end of a sentence."""
+    why = _not_numbers(values, (world.tasks, world.weights), np.float32)
+    return why or ("" if np.isfinite(values).all() else "hold NaN or infinity")
 
 
 def _not_numbers(values: Any, shape: tuple[int | None, ...], kind: type[np.generic] | None = None) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from covey.allocation import noise_levels
-from covey.arrays import read_only
+from covey.arrays import make_read_only, read_only
 from covey.association import Policy, validated_selection
 from covey.data.majority import majority_accuracy
 from covey.federated import Accepted, Evaluation, Steps, admit
@@ -33,6 +33,7 @@ from covey.simulation.own_parts import (
     arrived,
     checked_advance,
     checked_data,
+    checked_forgotten,
     checked_gains,
     checked_groups,
     checked_identification,
@@ -41,6 +42,7 @@ from covey.simulation.own_parts import (
     checked_reach,
     checked_releases,
     moved,
+    projected,
 )
 from covey.simulation.record import RoundRecord
 from covey.simulation.stages import Decision, Finished, NewModels, PersonalModels, Turn, Uploads
@@ -103,8 +105,8 @@ def identify(world: World, state: State, groups: NDArray[np.int64]) -> Identific
     """Each user works out its task, Eqs. (1) to (4) with errata E1, E2 and E4, and announces it; see the rule."""
     at = rule_round(world, state, groups)
     if world.start.under_way(state.round, state.memory):
-        return checked_identification(world, STARTS, world.start, world.start.identify(at))
-    return checked_identification(world, RULES, world.rule, world.rule.identify(at))
+        return checked_identification(world, STARTS, world.start, world.start.identify(at), state)
+    return checked_identification(world, RULES, world.rule, world.rule.identify(at), state)
 
 
 def rule_round(world: World, state: State, groups: NDArray[np.int64]) -> RuleRound:
@@ -122,7 +124,7 @@ def rule_round(world: World, state: State, groups: NDArray[np.int64]) -> RuleRou
         movements=state.movements,
         identities=state.identities,
         exhausted=state.exhausted,
-        ledger=state.ledger,
+        ledger=state.ledger.read_only(),
         journal=world.journal,
         memory=state.memory,
     )
@@ -169,7 +171,7 @@ def allocate(world: World, turn: Turn, selected: NDArray[np.bool_]) -> Decision:
     of its task is computed again for the others.
     """
     observation = turn.observation
-    plan = observation.project(selected)
+    plan = projected(world, observation, selected)
     ledger = turn.identification.ledger.copy()
     refused: list[NDArray[np.int64]] = []
     while True:
@@ -339,10 +341,13 @@ def regroup(world: World, turn: Turn, decision: Decision, uploads: Uploads, new:
         counts=new.counts,
         asked=np.asarray(turn.observation.reachable.any(axis=0)) if world.scenario.clustering.turns else None,
     )
+    make_read_only(trained)
     at = rule_round(world, state, turn.groups)
     if world.start.under_way(state.round, state.memory):
-        return checked_groups(world, STARTS, world.start, world.start.after_round(at, turn.identification, trained))
-    groups = checked_groups(world, RULES, world.rule, world.rule.after_round(at, turn.identification, trained))
+        made = world.start.after_round(at, turn.identification, trained)
+        return checked_groups(world, STARTS, world.start, made, state.memory)
+    made = world.rule.after_round(at, turn.identification, trained)
+    groups = checked_groups(world, RULES, world.rule, made, state.memory)
     if world.scenario.clustering.rescue and world.rule.guided:
         announced = world.rule.announces(state.round + 1)
         groups = offer_free_model(at, turn.identification, trained, groups, announced)
@@ -385,7 +390,7 @@ def advance(
         exhausted=exhausted,
         ledger=decision.ledger,
         memory=groups.memory,
-        aggregation=world.aggregation.forget(new.memory, replaced),
+        aggregation=checked_forgotten(world, world.aggregation.forget(new.memory, replaced)),
         personal=personal.weights,
         personal_begun=personal.begun,
     )

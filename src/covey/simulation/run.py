@@ -51,6 +51,8 @@ from covey.simulation.own_parts import (
     checked_positions,
     checked_tasks,
     faults_named,
+    first_models,
+    started,
 )
 from covey.simulation.record import RoundRecord
 from covey.simulation.reference import Reference, checked_reference, with_central
@@ -168,7 +170,7 @@ class Simulation:
             groups=members.groups,
             clip=clipping_norms(scenario, members.samples),
             weights=count_weights(module),
-            first_models=start.models(initial_weights(module, scenario.network.tasks, seed)),
+            first_models=first_models(scenario, start, initial_weights(module, scenario.network.tasks, seed)),
             rule=rule,
             start=start,
             local_training=training,
@@ -270,6 +272,7 @@ class Simulation:
             unit=scenario.privacy.unit,
             budget_epsilon=scenario.privacy.budget_epsilon,
         )
+        active, first_memory = started(world)
         ledger.plan(least_noise(scenario.privacy, world.local_training, world.clip, world.samples))
         return State(
             round=0,
@@ -277,11 +280,11 @@ class Simulation:
             mobility_memory=memory,
             models=models,
             movements=np.zeros_like(models),
-            active=world.start.broadcasts(world.capable),
+            active=active,
             identities=checked_tasks(world, RULES, world.rule, tasks, "start"),
             served_rounds=np.zeros(world.users, dtype=np.int64),
             exhausted=np.zeros(world.users, dtype=bool),
-            memory=world.start.memory,
+            memory=first_memory,
             personal=np.zeros((world.users, world.weights) if world.has_personal else (0, 0), dtype=np.float32),
             personal_begun=np.zeros(world.users if world.has_personal else 0, dtype=bool),
             ledger=ledger,

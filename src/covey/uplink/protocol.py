@@ -71,6 +71,13 @@ class Uplink(ABC):
         """The valid plan that remains of a selection (..., B, U), and violations; see `covey.allocation.project`."""
         return project_observed(observation, selected, grant=lambda station: self._granted(observation, station))
 
+    def projected(self, observation: Observation, selected: BoolArray) -> Plan:
+        """`project`, checked: it gave a plan."""
+        plan: Any = self.project(observation, selected)
+        if not isinstance(plan, Plan):
+            raise self._refused(f"gave {_described(plan)} in `project`; return a covey.network.Plan")
+        return plan
+
     def rates_of(self, gains: FloatArray, plan: Plan, limits: NetworkLimits, *, floor: bool = True) -> FloatArray:
         """`rates`, checked: finite and, with a `floor`, above 0 where a user is served."""
         rates: Any = self.rates(gains, plan, limits)
@@ -107,7 +114,7 @@ class Uplink(ABC):
         """The selection (..., B, U) without users that would not be served, whichever station goes first."""
         kept = np.array(selected, dtype=bool)
         while True:
-            served = kept & (self.project(observation, kept).station[..., None, :] >= 0)
+            served = kept & (self.projected(observation, kept).station[..., None, :] >= 0)
             if np.array_equal(served, kept):
                 return kept
             kept = served

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from covey.federated.personal.protocol import Personal
 from covey.federated.training import LocalTraining
 from covey.parts import LOCAL_TRAININGS, PERSONALS
@@ -12,4 +14,8 @@ def build_training(scenario: Scenario) -> tuple[LocalTraining, Personal]:
     """The local training of a scenario, as its personal models have it, and these."""
     local: LocalTraining = LOCAL_TRAININGS.build(scenario.training.local, scenario)
     personal: Personal = PERSONALS.build(scenario.training.personal, scenario)
-    return personal.training(local), personal
+    training: Any = personal.training(local)
+    if not isinstance(training, LocalTraining):
+        why = f"gave {type(training).__name__} in `training`, not a covey.federated.LocalTraining"
+        raise PERSONALS.refused(scenario.training.personal, why)
+    return training, personal

@@ -334,16 +334,16 @@ chosen settings; digits from {again} on, because the seeds before were looked at
 which some users went beyond.
 """
 _READ = """
-Mean over seeds with its 95 % interval, drawn at the largest epsilon of a user in any of the runs. Filled: every device
-finds its group itself; hollow: it is told. Both have a largest epsilon of their own, because who shares a sum, or a cap
-on the noise, depends on the groups; columns that do not say "groups given" are those of runs with groups found.
-"Only sums seen" assumes secure aggregation (`security.mode = "masked"`) in which no sum of fewer than 13 uploads is
-opened (2 with 12 users), and that the others in a sum are honest: their noise protects the user too, so that each adds less.
-An upload in a sum of too few is seen by nobody, but counts as if it was seen, which takes some runs beyond their target.
-The runs of sums were made without masks in the mode `blind`, whose sums are equal up to rounding. Whoever sees single
-uploads there learns more: the table has epsilon for all of them and for the worst one. The central model is the same
-network on
-`hog`; runs without noise may use the finer features of `hog_fine`, and end above it.
+Mean over seeds with its 95 % interval, drawn at the largest epsilon of a user in any of the runs. Filled: every
+device finds its group itself; hollow: it is told. Both have a largest epsilon of their own, because who shares a sum,
+or a cap on the noise, depends on the groups; columns that do not say "groups given" are those of runs with groups
+found. "Only sums seen" assumes secure aggregation (`security.mode = "masked"`) in which no sum of fewer than 13
+uploads is opened (2 with 12 users), and that the others in a sum are honest: their noise protects the user too, so
+that each adds less. An upload in a sum of too few is seen by nobody, but counts as if it was seen, which takes some
+runs beyond their target. The runs of sums were made without masks in the mode `blind`, whose sums are equal up to
+rounding. Whoever sees single uploads there learns more: the table has epsilon for all of them and for the worst one.
+The central model is the same network on `hog`; runs without noise may use the finer features of `hog_fine`, and end
+above it.
 """
 _LIMITS = """
 ## What limits accuracy

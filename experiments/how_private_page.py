@@ -43,6 +43,8 @@ GOALS = (
     Goal("cifar10_100", "single", 8.0, 0.70),
     Goal("femnist_100", "single", 8.0, 0.60),
 )
+#: The smallest difference between epsilons that two decimals show.
+_SHOWN = 0.005
 #: (data, unit, sight, epsilon, groups)
 Key = tuple[str, str, str, float, str]
 
@@ -181,6 +183,7 @@ def page(found: Found) -> str:
         "![Test accuracy against epsilon](images/how_private.png)",
         "",
         *_text(_READ),
+        *_text(_compared(found)),
         "## Goals",
         "",
         *_goals(found),
@@ -213,6 +216,44 @@ def _goals(found: Found) -> list[str]:
     return [*rows, ""]
 
 
+def _compared(found: Found) -> str:
+    """How far the largest epsilon with groups found is from that with groups given, in rows of uploads and of sums."""
+    words = []
+    for sight, seen in (("single", "of uploads seen singly"), ("sums", "of sums")):
+        more = {
+            key: found.spent(key) - found.spent(_told(key))
+            for key in found.runs
+            if key[2] == sight and key[4] == "found" and _told(key) in found.runs
+        }
+        if not more:
+            continue
+        below, above = ([key for key in more if sign * more[key] >= _SHOWN] for sign in (-1, 1))
+        words.append(
+            f"In the {len(more)} rows {seen} with both, it is larger with groups found in"
+            f" {_at_most(found, above, more)}, and smaller in {_at_most(found, below, more)}."
+        )
+    return " ".join(words)
+
+
+def _at_most(found: Found, some: list[Key], more: dict[Key, float]) -> str:
+    """In how many rows there is a difference, and the largest."""
+    if not some:
+        return "none"
+    return f"{len(some)}, by at most {_difference(found, max(some, key=lambda key: abs(more[key])))}"
+
+
+def _told(key: Key) -> Key:
+    """The same point with groups given."""
+    return (*key[:4], "given")
+
+
+def _difference(found: Found, key: Key) -> str:
+    """The difference at a point, both values, and where it is."""
+    data, unit, _, epsilon, _ = key
+    own, told = found.spent(key), found.spent(_told(key))
+    return f"{abs(own - told):.2f} ({own:.2f} against {told:.2f}; {DATA[data].title}; one {unit}, epsilon {epsilon:g})"
+
+
 def _table(found: Found, data: str) -> list[str]:
     guess, central = found.line(data, "majority"), found.line(data, "central")
     rows = [
@@ -220,8 +261,8 @@ def _table(found: Found, data: str) -> list[str]:
         f"Dealt as the preset `{DATA[data].scenario}`{_changes(data)}.",
         "",
         "| protected | seen | epsilon | n | accuracy, groups found | groups given | users on the right model |"
-        " largest epsilon | of all uploads seen singly | of one upload | setting |",
-        "| --- " * 11 + "|",
+        " largest epsilon, groups found | groups given | of all uploads seen singly | of one upload | setting |",
+        "| --- " * 12 + "|",
     ]
     for unit, sight, epsilon in cases(data):
         key, given = (data, unit, sight, epsilon, "found"), (data, unit, sight, epsilon, "given")
@@ -238,6 +279,7 @@ def _table(found: Found, data: str) -> list[str]:
             _plus(found.mean(given, "accuracy")) if given in found.runs else "not run",
             f"{found.mean(key, 'clustering_accuracy').value:.3f}",
             "none" if free else f"{found.spent(key):.2f}",
+            "none" if free else f"{found.spent(given):.2f}" if given in found.runs else "not run",
             "none" if free else f"{max(float(one.values['epsilon_max']) for one in runs):.2f}",
             "none" if free else f"{max(float(one.values['epsilon_upload']) for one in runs):.2f}",
             " ".join(f"`{word.removeprefix('training.')}`" for word in runs[0].job["setting"].split()),
@@ -280,7 +322,9 @@ each sample alone, so that they cost no privacy. Noise on all of 550,000 weights
 (CIFAR-10) times as long. Noise follows from `privacy.target_epsilon` (delta = 1e-5, one sample replaced, or one
 device); the largest epsilon of a
 user is from the ledger, over all seeds, and lower where nobody is served in every round. Policy `greedy`. Where groups
-are found, identities are `raw`, which epsilon does not cover, with masks or without.
+are found, identities are `raw`, which epsilon does not cover, with masks or without, and `clustering.turns = false`:
+nobody waits for its turn, as users do by default ([turns](clustering.md)). Where groups are given there are no turns in
+any case.
 
 Settings were chosen on development seeds ({development} and up, groups given, {tried} runs: every setting of a
 small grid for every point, the highest mean accuracy; two seeds with 12 users, one with 100). {dropped} judged runs of
@@ -290,15 +334,16 @@ chosen settings; digits from {again} on, because the seeds before were looked at
 which some users went beyond.
 """
 _READ = """
-Mean over seeds with its 95 % interval, drawn at the largest epsilon of a user in any of the runs. Filled: every device
-finds its group itself; hollow: it is told. "Only sums
-seen" assumes secure aggregation (`security.mode = "masked"`) in which no sum of fewer than 13 uploads is opened (2
-with 12 users), and that the others in a sum are honest: their noise protects the user too, so that each adds less. An
-upload in a sum of too few is seen by nobody, but counts as if it was seen, which takes some runs beyond their target.
-The runs of sums were made without masks in the mode `blind`, whose sums are equal up to rounding. Whoever sees single
-uploads there learns more: the table has epsilon for all of them and for the worst one. The central model is the same
-network on
-`hog`; runs without noise may use the finer features of `hog_fine`, and end above it.
+Mean over seeds with its 95 % interval, drawn at the largest epsilon of a user in any of the runs. Filled: every
+device finds its group itself; hollow: it is told. Both have a largest epsilon of their own, because who shares a sum,
+or a cap on the noise, depends on the groups; columns that do not say "groups given" are those of runs with groups
+found. "Only sums seen" assumes secure aggregation (`security.mode = "masked"`) in which no sum of fewer than 13
+uploads is opened (2 with 12 users), and that the others in a sum are honest: their noise protects the user too, so
+that each adds less. An upload in a sum of too few is seen by nobody, but counts as if it was seen, which takes some
+runs beyond their target. The runs of sums were made without masks in the mode `blind`, whose sums are equal up to
+rounding. Whoever sees single uploads there learns more: the table has epsilon for all of them and for the worst one.
+The central model is the same network on `hog`; runs without noise may use the finer features of `hog_fine`, and end
+above it.
 """
 _LIMITS = """
 ## What limits accuracy

@@ -53,6 +53,8 @@ class Data(NamedTuple):
     exact: tuple[str, ...]
 
 
+#: Users do not take turns, as when the cells were computed; devices that are told their group never do.
+_NO_TURNS = ("clustering.turns=false",)
 #: A weight that these runs do not use: everybody has a block.
 _WEIGHT = "reward.leakage_weight=2e7"
 _TWELVE = ("network.users=12", "network.blocks=6", _WEIGHT)
@@ -123,6 +125,7 @@ class PrivateRun(Cell):
     groups: str = ""
     setting: str = ""
     kind: ClassVar[str] = "how_private"
+    pinned: ClassVar[tuple[str, ...]] = _NO_TURNS
 
     @property
     def label(self) -> str:
@@ -180,6 +183,7 @@ class Lines(Cell):
 
     data: str = ""
     kind: ClassVar[str] = "how_private_lines"
+    pinned: ClassVar[tuple[str, ...]] = _NO_TURNS
 
     @property
     def label(self) -> str:

@@ -46,6 +46,8 @@ class PersonalRun(Cell):
     data: str = ""
     mode: str = ""
     kind: ClassVar[str] = "personal"
+    #: Users do not take turns, as when the cells were computed.
+    pinned: ClassVar[tuple[str, ...]] = ("clustering.turns=false",)
 
     @property
     def label(self) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import pytest
@@ -1052,3 +1053,46 @@ def test_attributes_that_stay_as_they_are_change_nothing() -> None:
         for name in (f"{HERE}:Steady", "ditto")
     )
     assert own.column("personal_accuracy").tolist() == usual.column("personal_accuracy").tolist()
+
+
+def leaves(*given: Any) -> NoReturn:
+    """Ends the program as if it had succeeded."""
+    sys.exit(0)
+
+
+class Leaves(Step):
+    def __init__(self, scenario):
+        sys.exit(0)
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        (["--policy", f"{HERE}:leaves"], 6),
+        (["--set", f"data.transform={HERE}:leaves"], 3),
+        (["--set", f"training.local={HERE}:Leaves"], 2),
+        (["--set", f"training.loss={HERE}:leaves"], 2),
+        (["--set", f"radio.path_loss={HERE}:leaves"], 2),
+    ],
+    ids=lambda given: given[-1].partition("=")[0] if isinstance(given, list) else "",
+)
+def test_a_part_that_ends_the_program_fails_the_run(
+    given: list[str], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["run", "quick", "--rounds", "1", "--no-reference", "-q", "--out", str(tmp_path / "a"), *given])
+    error = " ".join(capsys.readouterr().err.split())
+    assert end.value.code not in (0, None)
+    assert end.value.code == code, error
+    assert "SystemExit" in error
+    assert "lea" in error.lower()
+
+
+def test_whoever_else_ends_the_program_does_not_look_successful(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("covey.cli.run_loop.load_scenario", leaves)
+    with pytest.raises(SystemExit) as end:
+        main(["run", "quick"])
+    assert end.value.code == 1
+    assert "sys.exit(0)" in capsys.readouterr().err

@@ -75,7 +75,7 @@ def named_faults(parts: Callable[[], Sequence[Named]], when: str) -> Iterator[No
         yield
     except CoveyError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # sys.exit in a part would end the run as if it had succeeded
         strangers = [named for named in parts() if named.own]
         blamed = _blamed(strangers, error.__traceback__)
         if blamed is None:

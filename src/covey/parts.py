@@ -139,7 +139,7 @@ class Registry:
             raise self.refused(name, why)
         try:
             made = part(*given)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if isinstance(error, (CoveyError, *passing)):
                 raise
             said = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -159,7 +159,7 @@ class Registry:
     def _loaded(self, name: str, load: Callable[[], Any]) -> Any:
         try:
             return load()
-        except Exception as error:  # importing a module runs its code, which can raise anything
+        except (Exception, SystemExit) as error:  # importing a module runs its code, which can raise anything
             close = difflib.get_close_matches(name.rpartition(":")[2], _attributes(name), n=1)
             hint = f"; did you mean '{name.partition(':')[0]}:{close[0]}'?" if close else ""
             if ".py:" in name:

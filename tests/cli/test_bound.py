@@ -14,6 +14,7 @@ import tomli_w
 from matplotlib.image import imread
 
 from covey.cli.main import main
+from covey.evaluation.bound_runs import refuse_other_steps
 from covey.scenario import PAPER_START, load_scenario
 from covey.scenario.load import scenario_table
 from covey.simulation import Simulation
@@ -199,3 +200,17 @@ def test_a_folder_that_is_a_file_is_refused(ask: Ask, tmp_path: Path) -> None:
     code, _, err = ask("quick", "--rounds", 1, "--out", taken)
     assert code == 4
     assert "in the way" in err
+
+
+@pytest.mark.parametrize(
+    "change", ["training.steps=3", "training.proximal=0.1", "training.local=sgd", "privacy.unit=device"]
+)
+def test_a_bound_names_the_key_that_chose_other_steps_before_it_plays(ask: Ask, change: str) -> None:
+    key = change.partition("=")[0]
+    code, _, error = ask("quick", "--rounds", 1, "--set", change)
+    assert code == 2
+    text = " ".join(error.split())
+    assert text.startswith("Error:")  # and no bars before
+    assert f"put it back with {key}=default" in text
+    with Simulation(load_scenario("quick", [*PAPER_START, change, f"{key}=default"]), rounds=1) as simulation:
+        refuse_other_steps(simulation)

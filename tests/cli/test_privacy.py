@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -145,6 +146,60 @@ def test_the_advice_for_a_scenario_reaches_the_asked_epsilon(ask: Ask) -> None:
     assert reached <= 5.0
 
 
+@pytest.mark.parametrize(
+    ("given", "more"),
+    [
+        ([], []),
+        (["--delta", 1e-6], ["privacy.delta=1e-6"]),
+        (["--unit", "device"], ["privacy.unit=device"]),
+        (["--adjacency", "add_remove", "--steps", 3], ["privacy.adjacency=add_remove", "training.steps=3"]),
+        (
+            ["--adjacency", "add_remove", "--sampling-rate", 0.1, "--samples", 155],
+            ["privacy.adjacency=add_remove", "training.sampling=poisson", "training.batch=15"],
+        ),
+        (
+            ["--identity-rho", 0.003, "--announcements", 2],
+            ["privacy.identity=noisy_max", "privacy.identity_rho=0.003", "clustering.announce_rounds=2"],
+        ),
+    ],
+)
+def test_the_line_to_paste_says_all_that_a_run_needs(ask: Ask, given: list[object], more: list[str]) -> None:
+    found = answer(ask, "--rounds", 3, "--epsilon", 2.3456789, *given)
+    line = ["privacy.target_epsilon=2.3456789", "training.rounds=3", *more]
+    assert (shlex.split(found["paste"])[1::2], found["no_paste"]) == (line, "")
+    scenario = load_scenario("quick", [*line, "privacy.n_min=1"])
+    assert scenario.privacy.target_epsilon == 2.3456789
+
+
+def test_a_scenario_keeps_what_was_set_in_the_line_to_paste(ask: Ask) -> None:
+    changes = ("--set", "privacy.unit=device", "--set", "data.mixes=default", "--set", "privacy.v_max=3000")
+    given = ("quick", "--rounds", 3, "--epsilon", 4, "--delta", 1e-6, "--adjacency", "add_remove", *changes)
+    assert answer(ask, *given)["paste"] == (
+        "--set privacy.unit=device --set data.mixes=default --set privacy.target_epsilon=4 --set training.rounds=3"
+        " --set privacy.delta=1e-6 --set privacy.adjacency=add_remove"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["--epsilon", 20000], "'privacy.target_epsilon' is 20000.0, but it should be less than or equal to 10000"),
+        (["--epsilon", 0.0005], "'privacy.target_epsilon' is 0.0005, but it should be greater than 0, and at least"),
+        (["--epsilon", 1, "--steps", 20000], "'training.steps' is 20000, but it should be less"),
+        (["--epsilon", 1, "--adjacency", "add_remove", "--sampling-rate", 0.1], "add --samples X"),
+        (["--epsilon", 1, "--adjacency", "add_remove", "--sampling-rate", 0.1, "--samples", 9], "less than one sample"),
+        (["quick", "--epsilon", 500], "but the floor (11f), privacy.n_min = 100"),
+    ],
+)
+def test_where_no_line_fits_it_says_why(ask: Ask, given: list[object], why: str) -> None:
+    found = answer(ask, *given, "--rounds", 3)
+    assert found["paste"] == ""
+    assert found["no_paste"].startswith("No options of covey run fit this: ")
+    assert why in found["no_paste"]
+    code, out, _ = ask(*given, "--rounds", 3)
+    assert (code, out.split("\n")[0]) == (0, found["no_paste"])
+
+
 def test_files_and_silence(ask: Ask, tmp_path: Path) -> None:
     arguments = ("quick", "--rounds", 50, "--set", "privacy.budget_epsilon=8", "--out", tmp_path / "budget")
     assert ask(*arguments, "--quiet") == (0, "", "")
@@ -270,6 +325,8 @@ def test_a_folder_without_a_whole_run_is_named(
         (["--rounds", 5, "--noise-std", 9, "--identity-rho", 1, "--method", "exact"], 2, "Gaussian releases alone"),
         (["--rounds", 5, "--noise-std", 1, "--set", "network.users=3"], 2, "needs a SCENARIO"),
         (["--rounds", 5, "--noise-std", 1, "--seed", 3], 2, "needs a SCENARIO"),
+        (["--rounds", 5, "--noise-std", 9, "--unit", "device", "--identity-rho", 0.1], 2, "protects one sample, which"),
+        (["quick", "--set", "privacy.unit=device", "--identity-rho", 0.1], 2, "protects one sample, which"),
         (["quick", "--clip", 3], 2, "training.clip"),
         (["quick", "--samples", 3], 2, "data.samples_min"),
         (["quick", "--set", "privacy.noise=off"], 2, "no epsilon holds"),

@@ -7,12 +7,14 @@ import json
 import signal
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from tests.cli.conftest import Covey, covey_started, environment
 from tests.processes import started
 
 from covey.cli.main import main
+from covey.simulation import Simulation
 
 RESULTS = {
     "summary.json", "rounds.csv", "users.csv", "scenario.toml", "models.safetensors", "checkpoint.safetensors",
@@ -309,3 +311,61 @@ def test_a_central_model_can_be_asked_for_and_added_to_a_finished_run(
     assert here(capsys, "run", "--resume", "--rounds", 3, "--out", folder, "-q")[0] == 0
     rows = list(csv.DictReader((folder / "rounds.csv").open()))
     assert len({row["central"] for row in rows}) == 1 < len(rows)
+
+
+def interrupt(simulation: Simulation) -> NoReturn:
+    """As Ctrl-C in the first moment of a round."""
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("choice", "compared"), [("--no-reference", False), ("--reference", True)])
+def test_a_resumed_run_compares_with_a_central_model_as_it_was_told(
+    choice: str,
+    compared: bool,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COVEY_DATA", str(tmp_path / "data"))
+    monkeypatch.setattr("covey.evaluation.central.CHEAP", 0 if compared else 10**12)
+    play = ("run", "quick", choice, "-q", "--out")
+    assert here(capsys, *play, tmp_path / "whole", "--rounds", 2)[0] == 0
+    table = tmp_path / "cut" / "rounds.csv"
+    with monkeypatch.context() as interrupted:  # before round 1, when no column says what was chosen
+        interrupted.setattr("covey.cli.run_loop.Simulation.play", interrupt)
+        code, _, err = here(capsys, *play[:-2], "--out", tmp_path / "cut", "--rounds", 2)
+        assert (code, "continue with: covey run --resume --out" in err) == (130, True)
+    assert here(capsys, "run", "--resume", "--out", tmp_path / "cut", "-q")[0] == 0
+    for name in ("rounds.csv", "users.csv", "models.safetensors"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    assert {row["central"] != "" for row in csv.DictReader(table.open())} == {compared}
+    if not compared:  # until it is told otherwise, which it keeps in turn
+        assert here(capsys, "run", "--resume", "--reference", "--out", tmp_path / "cut", "-q")[0] == 0
+        assert {row["central"] != "" for row in csv.DictReader(table.open())} == {True}
+        assert json.loads((tmp_path / "cut" / "reference.json").read_text()) == {"reference": True}
+    # A new run in the same folder begins without a choice.
+    (tmp_path / "cut" / "reference.json").write_text("{}")
+    assert here(capsys, "run", "--resume", "--out", tmp_path / "cut")[0] == 5
+    assert here(capsys, "run", "quick", "--rounds", 1, "--overwrite", "--out", tmp_path / "cut", "-q")[0] == 0
+    assert not (tmp_path / "cut" / "reference.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["campus"], "which is not that of 'campus'"),
+        (["--policy", "random"], "--policy is random, but the run in"),
+        (["--seed", "1"], "--seed is 1, but the run in"),
+        (["--overwrite"], "leave out one of the two"),
+    ],
+)
+def test_a_resumed_run_is_not_changed_and_may_be_named_again(
+    given: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play = ("run", "quick", "--policy", "nearest", "--seed", "3", "--no-reference", "--out", tmp_path / "a", "-q")
+    assert here(capsys, *play, "--rounds", 1)[0] == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    code, _, err = here(capsys, "run", "--resume", "--rounds", 2, "--out", tmp_path / "a", *given)
+    assert (code, words in err) == (5, True), err
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
+    assert here(capsys, *play, "--rounds", 2, "--resume")[0] == 0

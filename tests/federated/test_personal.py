@@ -167,7 +167,7 @@ def test_masks_hide_nothing_that_personal_models_need() -> None:
 
 def test_a_step_size_at_which_it_diverges_is_named() -> None:
     with pytest.raises(ScenarioError, match=r"personal model of user \d+ is not finite after round 1; lower training"):
-        simulate(ditto("training.personal_rate=1e12", "training.personal_pull=1e6"), rounds=1)
+        simulate(ditto("training.personal_rate=1e12", "training.personal_pull=0", "model.name=mlp"), rounds=1)
 
 
 def test_devices_elsewhere_refuse_before_round_1() -> None:
@@ -251,3 +251,18 @@ def test_calibrations_do_not_depend_on_it() -> None:
     assert learning_hash(ditto("training.personal_steps=3", "training.personal_pull=2")) == learning_hash(
         load_scenario("quick")
     )
+
+
+def test_a_pull_that_is_too_strong_for_the_step_size_is_refused_before_round_1() -> None:
+    with pytest.raises(
+        ScenarioError, match=r"at a training.personal_rate of 0.1, .* set training.personal_pull to 10 or"
+    ):
+        simulate(ditto("training.personal_pull=20"), rounds=1)
+    Ditto(ditto("training.personal_pull=19.9"))
+
+
+@pytest.mark.parametrize("option", ["steps=3", "pull=0.3", "batch=0", "rate=0.2"])
+def test_without_personal_models_their_options_are_refused(option: str) -> None:
+    key = f"training.personal_{option.partition('=')[0]}"
+    with pytest.raises(ScenarioError, match=f"but training.personal is 'none', .* put it back with {key}=default"):
+        simulate(load_scenario("quick", [f"training.personal_{option}"]), rounds=1)

@@ -254,3 +254,10 @@ def test_a_group_heard_in_one_round_of_three_is_moved_by_its_mean_step_thrice() 
                 weights = samples[users].astype(np.float64)
                 mean = np.average([heard[user][0] - first for user in users], axis=0, weights=weights)
                 np.testing.assert_allclose(run.state.models[part], first + LONGEST * mean, atol=1e-5)
+
+
+@pytest.mark.parametrize("rule", ["kmeans", "oracle", "loss_vectors"])
+def test_a_start_that_a_rule_would_ignore_is_refused(rule: str) -> None:
+    scenario = load_scenario("paper_digits", [f"clustering.rule={rule}", "clustering.start=release"])
+    with pytest.raises(ScenarioError, match=f"clustering.rule is '{rule}', which has a start of its own; put it back"):
+        Simulation(scenario)

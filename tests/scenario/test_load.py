@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from covey.environment.calibration import learning_hash
 from covey.errors import ScenarioError
 from covey.scenario import PRESETS, Scenario, dump_scenario, load_scenario
 from covey.scenario.load import fingerprint
@@ -103,3 +104,64 @@ def test_default_task_sets_have_the_asked_width_or_are_refused(stations: int, ta
     else:
         with pytest.raises(ValueError, match="no station can run task"):
             Scenario.model_validate(table)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "training.batch=true", "training.steps=true", "training.proximal=true", "training.momentum=false",
+        "network.users=true", "network.area_m=[true, 500]", "model.hidden=[true]", "privacy.budget_epsilon=true",
+        "privacy.target_epsilon=true", "clustering.announce_rounds=true", "data.mixes=[{0 = true}]",
+    ],
+)  # fmt: skip
+def test_truth_values_are_no_numbers(override: str) -> None:
+    with pytest.raises(
+        ScenarioError, match=f"'{override.partition('=')[0]}' is .*, but it should be a number, not true"
+    ):
+        load_scenario("quick", [override])
+
+
+def test_tasks_that_are_a_truth_value_are_refused_beside_growth_too() -> None:
+    with pytest.raises(ScenarioError, match=r"'network.tasks' is True, but it should be a number"):
+        load_scenario("quick", ["network.tasks=true", "clustering.max_tasks=4"])
+
+
+def test_whole_numbers_and_exponents_are_numbers() -> None:
+    training = load_scenario("quick", ["training.proximal=1", "training.batch=1e2"]).training
+    assert (training.proximal, training.batch) == (1.0, 100)
+    assert load_scenario("quick", ["clustering.rescue=1"]).clustering.rescue is True
+
+
+def test_a_name_has_characters() -> None:
+    with pytest.raises(ScenarioError, match="'name' is '', but it should have at least one character"):
+        load_scenario("quick", ["name="])
+
+
+@pytest.mark.parametrize("spelling", ["false", "0", "no", "off"])
+def test_all_spellings_of_no_rescue_end_turns(spelling: str) -> None:
+    def loaded(word: str, *more: str) -> Scenario:
+        return load_scenario("quick", [f"clustering.rescue={word}", *more])
+
+    assert loaded(spelling).clustering.turns is False
+    assert loaded(spelling, "clustering.turns=true").clustering.turns is False
+    assert learning_hash(loaded(spelling)) == learning_hash(loaded("false"))
+    assert loaded(spelling, "clustering.start=release").clustering.turns is True
+
+
+@pytest.mark.parametrize("mode", ["masked", "blind"])
+def test_sums_that_can_never_be_opened_are_refused(mode: str) -> None:
+    def loaded(*overrides: str) -> Scenario:
+        return load_scenario("quick", [f"security.mode={mode}", *overrides])
+
+    with pytest.raises(ScenarioError, match=r"security.minimum is 13, but there are only 12 users, so that no sum"):
+        loaded("security.minimum=13")
+    with pytest.raises(ScenarioError, match="stations with 1 blocks each serve at most 3 users in a round"):
+        loaded("network.stations=3", "network.blocks=1", "security.minimum=4")
+    assert loaded("network.stations=3", "network.blocks=1", "security.minimum=3").security.minimum == 3
+    assert load_scenario("quick", ["security.minimum=13"]).security.mode == "none"
+
+
+@pytest.mark.parametrize("budget", ["3", str([3.0] * 12)])
+def test_a_budget_without_noise_is_refused(budget: str) -> None:
+    with pytest.raises(ScenarioError, match="noise is 'off', so that no upload has a finite epsilon"):
+        load_scenario("quick", ["privacy.noise=off", f"privacy.budget_epsilon={budget}"])

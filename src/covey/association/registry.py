@@ -37,7 +37,7 @@ def get_policy(name: str) -> Policy:
     try:
         # Functions copy to themselves; a policy with state starts fresh in every run.
         policy: Policy = copy.deepcopy(part)
-    except Exception as error:  # copying runs code of the object
+    except (Exception, SystemExit) as error:  # copying runs code of the object
         why = f"is an object that cannot be copied for every run ({type(error).__name__}: {error}); give its class"
         raise POLICIES.refused(name, why) from error
     return policy

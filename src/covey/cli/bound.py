@@ -52,7 +52,7 @@ def bound(
 
       covey bound quick --set clustering.rule=oracle --set privacy.noise=off
     """
-    from covey.evaluation.bound_runs import play_and_measure, refuse_growth
+    from covey.evaluation.bound_runs import play_and_measure, refuse_growth, refuse_other_steps
     from covey.files import csv_bytes, write_atomically
     from covey.report.bound_picture import bound_rows, bound_sentence, bound_tables, draw_bound, remarks
     from covey.report.pictures import png
@@ -63,25 +63,24 @@ def bound(
     refuse_growth(chosen)
     if out is not None:
         prepare_folder(out, overwrite=True)
-    with (
-        Simulation(
-            chosen,
-            _policy(policy, chosen),
-            rounds=rounds,
-            seed=seed,
-            workers=min(cores(), chosen.network.users) if chosen.model.name == "cnn" else 1,
-        ) as simulation,
-        progress_bar(Console(stderr=True, quiet=quiet)) as progress,
-    ):
-        played = simulation.history.rounds
-        playing = progress.add_task("playing", total=played, now="")
-        measuring = progress.add_task("measuring", total=played * chosen.network.tasks, now="")
-        result = play_and_measure(
-            simulation,
-            lambda record: progress.update(playing, advance=1, now=f"loss {record.loss:.2f}"),
-            lambda: progress.update(measuring, advance=1),
-        )
-        progress.update(measuring, completed=played * chosen.network.tasks)
+    with Simulation(
+        chosen,
+        _policy(policy, chosen),
+        rounds=rounds,
+        seed=seed,
+        workers=min(cores(), chosen.network.users) if chosen.model.name == "cnn" else 1,
+    ) as simulation:
+        refuse_other_steps(simulation)
+        with progress_bar(Console(stderr=True, quiet=quiet)) as progress:
+            played = simulation.history.rounds
+            playing = progress.add_task("playing", total=played, now="")
+            measuring = progress.add_task("measuring", total=played * chosen.network.tasks, now="")
+            result = play_and_measure(
+                simulation,
+                lambda record: progress.update(playing, advance=1, now=f"loss {record.loss:.2f}"),
+                lambda: progress.update(measuring, advance=1),
+            )
+            progress.update(measuring, completed=played * chosen.network.tasks)
     sentence, notes = bound_sentence(result), remarks(result, chosen)
     about = {"scenario": chosen.name, "policy": policy, "seed": seed, "sentence": sentence, "remarks": notes}
     text = json.dumps(about | result.to_dict(), indent=2, allow_nan=False) + "\n"

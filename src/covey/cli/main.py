@@ -153,6 +153,13 @@ def main(arguments: list[str] | None = None) -> None:
     except (KeyboardInterrupt, typer.Abort):
         console.print("[yellow]Interrupted.[/]")
         code = INTERRUPTED
+    except SystemExit as error:  # of a module or part of others, wherever it was called: nothing of covey's raises it
+        console.print(
+            f"[bold red]Error:[/] code that this command calls ended it with sys.exit({escape(repr(error.code))}), so"
+            " that nothing is complete; let it return or raise an error",
+            highlight=False,
+        )
+        code = 1
     except Exception as error:  # a mistake in covey or in a user's own class: one sentence, details on request
         if os.environ.get("COVEY_DEBUG"):
             raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -234,15 +235,16 @@ def _planned(options: Options, method: Method | None, picture: bool) -> Answer:
     holds, excluded = assumptions(plan, wording), not_covered(wording)
     if chosen is not None:
         holds += _advice(plan, chosen)
-    paste = _to_paste(plan)
+    paste, no_paste = _to_paste(plan, options, chosen)
     record = {
         "paste": paste,
+        "no_paste": no_paste,
         "sentence": sentence,
         "scenario": None if chosen is None else chosen.name,
     } | plan.to_dict()
     record |= {"samples": wording.samples, "holds": holds, "not_covered": excluded}
     figure = draw_plan(plan, wording) if picture else None
-    return Answer(sentence, formula_table(plan, wording), holds, excluded, figure, record, paste)
+    return Answer(sentence, formula_table(plan, wording), holds, excluded, figure, record, paste or no_paste)
 
 
 def _three(
@@ -336,13 +338,92 @@ def _of_scenario(scenario: Scenario, options: Options, on: Noise) -> tuple[Relea
     )
 
 
-def _to_paste(plan: Plan) -> str:
-    """Options of `covey run` that give the noise that was asked for; empty where something else was asked."""
+def _to_paste(plan: Plan, options: Options, scenario: Scenario | None) -> tuple[str, str]:
+    """Options of `covey run` that give the noise that was asked for, and why there are none, of which one is empty.
+
+    Both are empty where something else was asked.
+    """
+    if plan.asked != "noise_std":
+        return "", ""
+    target = ("privacy.target_epsilon", "privacy.v_max")
+    texts = [one for one in options.set or () if one.partition("=")[0].strip() not in target]
+    try:
+        settings = _settings(plan, options)
+        texts += [f"{key}={_exact(value)}" for key, value in settings.items()]
+        if scenario is None:
+            _check_bounds(settings)
+        else:
+            _check_target(texts, options)
+    except ScenarioError as error:
+        return "", f"No options of covey run fit this: {error}"
+    return " ".join(f"--set {shlex.quote(one)}" for one in texts), ""
+
+
+def _settings(plan: Plan, options: Options) -> dict[str, object]:
+    """Values of scenario keys that a run needs for the plan, beside its scenario and --set."""
+    releases = plan.releases
+    plain = options.scenario is None
+    found: dict[str, object] = {"privacy.target_epsilon": plan.epsilon, "training.rounds": plan.rounds}
+    if options.delta not in (None, DELTA) or (options.delta is not None and not plain):
+        found["privacy.delta"] = plan.delta
+    if plain and releases.unit != "sample":
+        found["privacy.unit"] = releases.unit
+    if _adjacency(options) is not None and not (plain and releases.adjacency == "replace_one"):
+        found["privacy.adjacency"] = releases.adjacency
+    if plain and releases.steps > 1:
+        found["training.steps"] = releases.steps
+    if plain and releases.rate < 1:
+        found |= {"training.sampling": "poisson", "training.batch": _batch(releases.rate, options.samples)}
+    if _identity_rho(options) > 0 and releases.announced(plan.rounds) > 0:
+        found |= {"privacy.identity": "noisy_max", "privacy.identity_rho": releases.identity_rho}
+        if releases.announcements is not None:
+            found["clustering.announce_rounds"] = releases.announcements
+    return found
+
+
+def _batch(rate: float, samples: int | None) -> int:
+    """The largest batch of which each of the user's samples is with at most this probability."""
+    if samples is None:
+        raise ScenarioError(
+            "the sampling rate of a run is training.batch by the user's samples; add --samples X, and the batch is"
+            " worked out"
+        )
+    if rate * samples < 1:
+        raise ScenarioError(
+            f"a sampling rate of {rate:g} of {samples} samples is less than one sample, the smallest training.batch;"
+            f" raise --sampling-rate to at least {1 / samples:.4g}"
+        )
+    return int(rate * samples * (1 + 1e-12))
+
+
+def _exact(value: object) -> str:
+    """A value as it is set; numbers in as few digits as give the same number."""
     from covey.report.privacy_section import short
 
-    if plan.asked != "noise_std":
-        return ""
-    return f"--set privacy.target_epsilon={short(plan.epsilon)} --set training.rounds={plan.rounds}"
+    if not isinstance(value, float):
+        return str(value)
+    return short(value) if float(short(value)) == value else repr(value)
+
+
+def _check_bounds(settings: dict[str, object]) -> None:
+    """Raise `ScenarioError` where no scenario takes these values."""
+    from covey.scenario.load import scenario_problems
+
+    table: dict[str, dict[str, object]] = {}
+    for name, value in settings.items():
+        section, _, key = name.partition(".")
+        table.setdefault(section, {})[key] = value
+    for _, sentence in scenario_problems(table):
+        raise ScenarioError(sentence)
+
+
+def _check_target(overrides: list[str], options: Options) -> None:
+    """Raise `ScenarioError` where a run of the scenario with these overrides refuses them."""
+    from covey.data.dealing import draw_sizes
+    from covey.simulation.target import with_target
+
+    chosen = load_scenario(options.scenario or "", overrides)
+    with_target(chosen, draw_sizes(chosen.data, chosen.network.users, options.seed or 0))
 
 
 def _advice(plan: Plan, scenario: Scenario) -> list[str]:

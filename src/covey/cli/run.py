@@ -17,13 +17,22 @@ from covey.scenario import PRESETS
 
 def run(
     scenario: Annotated[
-        str, typer.Argument(help=f"A preset ({', '.join(PRESETS)}) or a TOML file. With --resume it may be left out.")
-    ] = "quick",
-    policy: Annotated[str, typer.Option(help=f"Who decides which users are served: {POLICY_CHOICES}.")] = "greedy",
+        str | None,
+        typer.Argument(
+            help=f"A preset ({', '.join(PRESETS)}) or a TOML file. With --resume it may be left out.",
+            show_default="quick",
+        ),
+    ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(help=f"Who decides which users are served: {POLICY_CHOICES}.", show_default="greedy"),
+    ] = None,
     rounds: Annotated[
         int | None, typer.Option(min=1, help="Rounds to play; the scenario's own when not given.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of everything random in the run.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Seed of everything random in the run.", show_default="0")
+    ] = None,
     security: Annotated[
         str | None,
         typer.Option(
@@ -88,11 +97,14 @@ def run(
     short = {"security.mode": security, "privacy.identity": identity}
     overrides = [*(set_ or ()), *(f"{key}={json.dumps(value)}" for key, value in short.items() if value is not None)]
     if resume:
-        wanted = resumed_run(out, overrides, rounds=rounds, trace=trace, workers=workers, reference=reference)
+        wanted = resumed_run(
+            out, overrides, scenario=scenario, policy=policy, seed=seed, rounds=rounds, trace=trace, workers=workers,
+            overwrite=overwrite, reference=reference,
+        )  # fmt: skip
     else:
         wanted = new_run(
-            scenario, overrides, policy=policy, seed=seed, rounds=rounds, out=out, trace=trace, workers=workers,
-            overwrite=overwrite, reference=reference,
+            scenario or "quick", overrides, policy=policy or "greedy", seed=seed or 0, rounds=rounds, out=out,
+            trace=trace, workers=workers, overwrite=overwrite, reference=reference,
         )  # fmt: skip
     console, notes = Console(quiet=quiet or as_json), Console(stderr=True, quiet=quiet)
     return play_run(wanted, console, notes, as_json=as_json and not quiet)

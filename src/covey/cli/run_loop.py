@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +29,7 @@ from covey.radio import channel_and_mobility
 from covey.report import summary_table, write_report
 from covey.run_files import DEPLOYMENT
 from covey.scenario import Scenario, dump_scenario, load_scenario
+from covey.scenario.load import fingerprint
 from covey.simulation import History, Simulation
 from covey.simulation.checkpoint import (
     CHECKPOINT,
@@ -42,6 +44,8 @@ from covey.simulation.progress import Progress
 from covey.simulation.record import RoundRecord
 
 TRACE = "trace.csv"
+#: Whether --reference or --no-reference was given; a run without either has no such file.
+REFERENCE = "reference.json"
 #: Called after every round with its record.
 Observer = Callable[[RoundRecord], None]
 
@@ -50,7 +54,8 @@ Observer = Callable[[RoundRecord], None]
 class Run:
     """What is played, and where: policy is its name; trace the measurements to use; rounds the scenario's if None.
 
-    reference: whether accuracy is compared with a central model; None where that is cheap, or was done before.
+    reference: whether accuracy is compared with a central model, by --reference, --no-reference or what the folder
+    keeps of them; None where that is cheap, or was done before.
     """
 
     scenario: Scenario
@@ -88,14 +93,23 @@ def resumed_run(
     folder: Path | None,
     overrides: list[str],
     *,
+    scenario: str | None = None,
+    policy: str | None = None,
+    seed: int | None = None,
     rounds: int | None,
     trace: Path | None,
     workers: int | None,
+    overwrite: bool = False,
     reference: bool | None = None,
 ) -> Run:
-    """The run that a folder holds, to go on with; more rounds extend it, unless its noise was planned for a target."""
+    """The run that a folder holds, to go on with.
+
+    More rounds extend it, unless its noise was planned for a target; nothing else of it can be changed.
+    """
     if folder is None:
         raise ResumeError("--resume needs the folder of the run; add --out FOLDER")
+    if overwrite:
+        raise ResumeError("--resume goes on with the run that --overwrite would replace; leave out one of the two")
     if (folder / DEPLOYMENT).exists():
         raise ResumeError(
             f"'{folder}' is a run with real devices; go on with: covey deploy run --resume --out"
@@ -107,7 +121,8 @@ def resumed_run(
             "--set, --security and --identity cannot change a run that is being resumed; start a new one without"
             " --resume"
         )
-    scenario = stored_scenario(folder)
+    stored = stored_scenario(folder)
+    _refuse_another(folder, header, stored, scenario, policy, seed)
     if rounds is not None and rounds < header["round"]:
         raise ResumeError(f"the run has already played {header['round']} rounds; --rounds must be at least that")
     if trace is not None:
@@ -115,8 +130,51 @@ def resumed_run(
     kept = folder / TRACE
     trace = kept if kept.is_file() else None
     rounds = rounds or header["rounds"]
-    check_rounds(scenario, header, rounds, folder)
-    return Run(scenario, header["policy"], header["seed"], rounds, folder, trace, workers, True, False, reference)
+    check_rounds(stored, header, rounds, folder)
+    reference = _kept_reference(folder) if reference is None else reference
+    return Run(stored, header["policy"], header["seed"], rounds, folder, trace, workers, True, False, reference)
+
+
+def _refuse_another(
+    folder: Path, header: dict[str, Any], stored: Scenario, scenario: str | None, policy: str | None, seed: int | None
+) -> None:
+    """Refuse a scenario, policy or seed that was given and is not that of the run to be resumed."""
+    for option, given, own in (("--policy", policy, header["policy"]), ("--seed", seed, header["seed"])):
+        if given is not None and given != own:
+            raise ResumeError(
+                f"{option} is {given}, but the run in '{folder}' has {own}, which cannot be changed; leave {option}"
+                " out, or start a new run without --resume"
+            )
+    if scenario is not None and fingerprint(load_scenario(scenario)) != fingerprint(stored):
+        raise ResumeError(
+            f"the run in '{folder}' has the scenario of its scenario.toml, which is not that of '{scenario}' and cannot"
+            " be changed; leave SCENARIO out, or start a new run without --resume"
+        )
+
+
+def _kept_reference(folder: Path) -> bool | None:
+    """Whether --reference or --no-reference was given to the run that a folder holds; None for neither."""
+    path = folder / REFERENCE
+    if not path.exists():
+        return None
+    try:
+        chosen = json.loads(path.read_text(encoding="utf-8"))["reference"]
+    except (OSError, ValueError, KeyError, TypeError):
+        chosen = None
+    if not isinstance(chosen, bool):
+        raise ResumeError(
+            f"'{path}' is damaged, so that it is not known whether accuracy is compared with a central model; give"
+            " --reference or --no-reference with --resume"
+        )
+    return chosen
+
+
+def _keep_reference(folder: Path, chosen: bool | None) -> None:
+    """Keep whether --reference or --no-reference was given, for whoever resumes the run."""
+    if chosen is None:
+        (folder / REFERENCE).unlink(missing_ok=True)
+    else:
+        write_atomically(folder / REFERENCE, json.dumps({"reference": chosen}).encode() + b"\n")
 
 
 def play_run(run: Run, console: Console, notes: Console, *, as_json: bool) -> int:
@@ -190,6 +248,7 @@ def _restore(run: Run, simulation: Simulation, progress: Progress) -> None:
     restore_checkpoint(simulation, run.folder)
     history = simulation.history
     progress.start(_about(run), done=len(history.records), total=history.rounds, resume=True)
+    _keep_reference(run.folder, run.reference)
 
 
 def _prepare(run: Run, simulation: Simulation, progress: Progress) -> None:
@@ -201,6 +260,7 @@ def _prepare(run: Run, simulation: Simulation, progress: Progress) -> None:
     for path in (JOURNAL, TRACE, DEPLOYMENT):
         (folder / path).unlink(missing_ok=True)
     write_atomically(folder / "scenario.toml", dump_scenario(run.scenario).encode())
+    _keep_reference(folder, run.reference)
     if measurements is not None:
         # The folder keeps its own copy, so that a resumed run sees the same network.
         write_atomically(folder / TRACE, measurements)

@@ -26,7 +26,10 @@ from covey.simulation.history import PRIVACY_NOTES
 
 @dataclass(frozen=True)
 class Answer:
-    """What the command shows: a sentence, a table, remarks, a picture, all of it for machines, and options to paste."""
+    """What the command shows: a sentence, a table, remarks, a picture, and all of it for machines.
+
+    paste: options for `covey run`, or why none fit; empty where something else was asked.
+    """
 
     sentence: str
     table: RenderableType

@@ -16,6 +16,7 @@ from covey.errors import ScenarioError
 from covey.federated import build_model, clipped_gradient_sum, evaluate, load_flat
 from covey.federated.losses import cross_entropy
 from covey.scenario import Scenario
+from covey.scenario.schema import LOCAL_OPTIONS
 from covey.seeding import generator
 from covey.simulation import Simulation
 from covey.simulation.record import RoundRecord
@@ -48,7 +49,7 @@ def play_and_measure(
     next.
     """
     refuse_growth(simulation.world.scenario)
-    _check_steps_only(simulation)
+    refuse_other_steps(simulation)
     models = [simulation.state.models]
     while not simulation.done:
         on_round(simulation.play())
@@ -66,14 +67,21 @@ def refuse_growth(scenario: Scenario) -> None:
         )
 
 
-def _check_steps_only(simulation: Simulation) -> None:
+def refuse_other_steps(simulation: Simulation) -> None:
+    """Refuse a run whose models do not go one step of a fixed learning rate from round to round."""
     world = simulation.world
-    for key, plain in (("local", "step"), ("schedule", "constant"), ("server", "mean"), ("server_rate", 1.0)):
-        chosen = getattr(world.scenario.training, key)
-        if chosen != plain and ":" not in str(chosen):
+    keys = [("training", key) for key in ("schedule", "server", "server_rate")]
+    if ":" not in world.scenario.training.local:
+        # What chose the local training comes before it: putting back `local` alone would not help.
+        chosen_by = (*(("training", key) for key in LOCAL_OPTIONS), ("privacy", "unit"))
+        keys = [*chosen_by, ("training", "local"), *keys]
+    for name, key in keys:
+        section = getattr(world.scenario, name)
+        chosen = getattr(section, key)
+        if chosen != type(section).model_fields[key].default:
             raise ScenarioError(
-                f"a bound is for one step of a fixed learning rate in each round, but training.{key} is '{chosen}'; put"
-                f" it back with training.{key}=default"
+                f"a bound is for one step of a fixed learning rate in each round, but {name}.{key} is '{chosen}'; put"
+                f" it back with {name}.{key}=default"
             )
     if world.personal.uploads:
         raise ScenarioError(

@@ -96,7 +96,7 @@ class OwnLoss:
         """The losses (n,)."""
         try:
             found: Any = self.function(outputs, y.clone())
-        except Exception as error:  # code of others, which can raise anything
+        except (Exception, SystemExit) as error:  # code of others, which can raise anything
             raise Named(LOSSES, self.name, self.function).failed(f"on {len(y)} samples", error) from error
         if not isinstance(found, Tensor):
             raise self._refused(f"returned an object of type {type(found).__name__}, not a tensor")

@@ -82,7 +82,7 @@ def _check_outputs(module: nn.Module, sample_shape: Shape, classes: int | None, 
         try:
             together = module(probe)
             alone = torch.cat([module(probe[i : i + 1]) for i in range(3)])
-        except Exception as error:  # code of others, which can raise anything
+        except (Exception, SystemExit) as error:  # code of others, which can raise anything
             raised = "" if isinstance(error, RuntimeError) else f"{type(error).__name__}: "
             raise ScenarioError(
                 f"the module does not accept samples of shape {tuple(sample_shape)}: {raised}{error}"

@@ -211,9 +211,10 @@ class UserCompute:
             raise PERSONALS.refused(named.name, f"returned {why} for weights of shape {received.shape}")
         weights = np.asarray(found, dtype=np.float32)
         if not np.isfinite(weights).all():
+            training = part.scenario.training
             raise ScenarioError(
                 f"the personal model of user {user} is not finite after round {round + 1}; lower training.personal_rate"
-                f" (now {part.scenario.training.personal_rate:g})"
+                f" (now {training.personal_rate:g}) or training.personal_pull (now {training.personal_pull:g})"
             )
         load_flat(self.module, weights)
         x, y, offsets = self._halves[1]

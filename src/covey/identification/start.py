@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from covey.errors import ScenarioError
 from covey.identification.evidence import Evidence, Split, best_split
 from covey.identification.paths import Paths
 from covey.identification.rule import (
@@ -143,9 +144,20 @@ class ReleaseStart(Start):
 
 
 def build_start(scenario: Scenario, rule: Rule) -> Start:
-    """The start that a scenario names, for rules that it applies to; others have one of their own."""
-    start: Start = STARTS.build(scenario.clustering.start, scenario) if rule.guided else OwnStart(scenario)
-    return start
+    """The start that a scenario names, for rules that it applies to; others have one of their own.
+
+    Raises `ScenarioError` where such a rule would ignore a start that was chosen.
+    """
+    chosen = scenario.clustering.start
+    if rule.guided:
+        start: Start = STARTS.build(chosen, scenario)
+        return start
+    if chosen != type(scenario.clustering).model_fields["start"].default:
+        raise ScenarioError(
+            f"clustering.start is '{chosen}', but clustering.rule is '{scenario.clustering.rule}', which has a start of"
+            " its own; put it back with clustering.start=default"
+        )
+    return OwnStart(scenario)
 
 
 def models_in_play(memory: Memory, tasks: int) -> Bools:

@@ -68,6 +68,12 @@ class Releases:
                 "in the unit device a round is one release of the whole update, whatever its local steps and batches;"
                 " leave steps and sampling rate out"
             )
+        if self.unit == "device" and self.identity_rho != 0.0:
+            raise ScenarioError(
+                "an announcement with noise protects one sample, which says nothing about a whole device; leave its"
+                " cost out (announcements that are computed from uploads, privacy.identity = 'from_release', cost"
+                " nothing more), or ask for the unit sample"
+            )
         if self.announcements is not None and self.announcements < 0:
             raise ScenarioError(f"the number of announcements is {self.announcements}; it must be 0 or more")
 

@@ -70,7 +70,7 @@ def _check_path_loss(name: str, path_loss: PathLoss) -> None:
     tried = np.array([[1.0, 10.0, 100.0], [2.0, 20.0, 200.0]])
     try:
         found = np.asarray(path_loss(read_only(tried)), dtype=np.float64)
-    except Exception as error:  # code of others, which can raise anything
+    except (Exception, SystemExit) as error:  # code of others, which can raise anything
         said = " ".join(str(error).split())
         raise PATH_LOSSES.refused(name, f"fails for distances in metres ({type(error).__name__}: {said})") from error
     if found.shape != tried.shape or not np.isfinite(found).all():

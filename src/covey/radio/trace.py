@@ -110,7 +110,7 @@ def load_hook(name: str) -> Hook:
     module, colon, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function) if colon and function else None
-    except Exception as error:  # importing a module runs its code, which can raise anything
+    except (Exception, SystemExit) as error:  # importing a module runs its code, which can raise anything
         what = f"{type(error).__name__}: {error}"
         raise ScenarioError(f"the measurement '{name}' cannot be loaded ({what}); give module:function") from None
     if not callable(found):

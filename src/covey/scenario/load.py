@@ -219,6 +219,8 @@ def _expected(problem: Mapping[str, Any]) -> str:
     if kind == "less_than_equal":
         most = bounds["le"]
         return f"it should be less than or equal to {f'{most:g}' if isinstance(most, float) else most}"
+    if kind == "string_too_short":
+        return "it should have at least one character"
     if kind == "too_long":
         return f"it should be a list of at most {bounds['max_length']}"
     if kind in _KINDS:

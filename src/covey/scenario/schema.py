@@ -7,9 +7,10 @@ keys are errors. Task, station, user, block and class numbers start at 0 everywh
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from covey.parts import (
     AGGREGATIONS,
@@ -77,6 +78,26 @@ class Section(BaseModel):
     """Base of all sections: unknown keys are errors, values cannot be changed after validation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _no_truth_values(cls, value: Any, info: ValidationInfo) -> Any:
+        """Numbers are not given as true and false, which Python takes for 1 and 0."""
+        annotation = cls.model_fields[info.field_name or ""].annotation
+        if _holds_truth_value(value) and _is_of_numbers(annotation):
+            raise PydanticCustomError("number_type", "Input should be a number, not true or false")
+        return value
+
+
+def _holds_truth_value(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return isinstance(value, bool) or (isinstance(value, (list, tuple)) and any(map(_holds_truth_value, value)))
+
+
+def _is_of_numbers(annotation: Any) -> bool:
+    """Whether a type is a number, or is made of numbers."""
+    return annotation in (int, float) or any(_is_of_numbers(part) for part in get_args(annotation))
 
 
 class Network(Section):
@@ -422,6 +443,7 @@ class Clustering(Section):
     )
     turns: bool = Field(
         True,
+        validate_default=True,
         description=(
             "Whether users of a task that may hold two groups take turns while a model can be offered: those that were"
             " heard most sit out a round, so that stations hear all of them, whatever the policy prefers; at least as"
@@ -451,15 +473,13 @@ class Clustering(Section):
         ),
     )
 
-    @model_validator(mode="before")
+    @field_validator("turns")
     @classmethod
-    def _turns_belong_to_offers(cls, value: Any) -> Any:
+    def _turns_belong_to_offers(cls, value: bool, info: ValidationInfo) -> bool:
         """Nobody takes turns where no model is ever offered or made from groups."""
-        if not isinstance(value, dict):
-            return value
-        fields = cls.model_fields
-        rescue, start = (value.get(key, fields[key].default) for key in ("rescue", "start"))
-        return {**value, "turns": False} if rescue is False and start == "random" else value
+        # `start` and `rescue` are validated before, in the order of the fields; one that was refused is missing.
+        offers = info.data.get("rescue", True) or info.data.get("start") != "random"
+        return value and offers
 
 
 class Training(Section):
@@ -686,6 +706,12 @@ class Privacy(Section):
                 f"v_max is {self.v_max:g} and target_epsilon {self.target_epsilon:g}, but the target determines the cap"
                 " (11e); leave one of the two out"
             )
+        if self.noise == "off" and self.budget_epsilon is not None:
+            raise ValueError(
+                "noise is 'off', so that no upload has a finite epsilon and nobody could be served within"
+                " budget_epsilon; set privacy.noise to 'replay' or 'secure', or put the budget back with"
+                " privacy.budget_epsilon=default"
+            )
         return self
 
 
@@ -737,7 +763,9 @@ class Compute(Section):
 class Scenario(Section):
     """Everything that defines a run, apart from its seed, policy and number of worker processes."""
 
-    name: str = Field("custom", description="Name shown in reports and used in folder names.")
+    name: Annotated[str, Field(min_length=1)] = Field(
+        "custom", description="Name shown in reports and used in folder names."
+    )
     description: str = Field("", description="One sentence about the scenario.")
     network: Network = Field(default_factory=Network, description="Stations, users, tasks, blocks.")
     radio: Radio = Field(default_factory=Radio, description="Channel, powers, limits.")
@@ -771,7 +799,7 @@ class Scenario(Section):
         most, tasks = clustering.get("max_tasks"), network.get("tasks", Network().tasks)
         if not isinstance(most, int) or not isinstance(tasks, int) or most <= tasks:
             return value
-        if tasks < 1 or most > ENTRIES:
+        if isinstance(tasks, bool) or tasks < 1 or most > ENTRIES:
             return value  # refused by the fields themselves
         network, clustering = network | {"tasks": most}, {"first_tasks": tasks} | clustering
         sets = network.get("task_sets")
@@ -808,6 +836,7 @@ class Scenario(Section):
             )
         self._check_groups()
         self._check_privacy()
+        self._check_sums()
         return self
 
     def _check_groups(self) -> None:
@@ -839,6 +868,25 @@ class Scenario(Section):
                 f" = {self.privacy.v_max:g}; raise privacy.v_max to at least"
                 f" {(self.privacy.n_min / largest) ** 2:.4g}, lower privacy.n_min to at most"
                 f" {math.sqrt(self.privacy.v_max) * largest:.4g}, or give users more samples"
+            )
+
+    def _check_sums(self) -> None:
+        """Sums that never have enough uploads to be opened would train nothing, and every upload is charged."""
+        least, network = self.security.minimum, self.network
+        if self.security.mode == "none":
+            return
+        if least > network.users:
+            raise ValueError(
+                f"security.minimum is {least}, but there are only {network.users} users, so that no sum would ever be"
+                f" opened and nothing trained; lower it to at most {network.users} (it is at least 2), raise"
+                ' network.users, or set security.mode = "none"'
+            )
+        places = network.stations * network.blocks
+        if self.radio.uplink == "ofdma" and least > places:
+            raise ValueError(
+                f"security.minimum is {least}, but {network.stations} stations with {network.blocks} blocks each serve"
+                f" at most {places} users in a round, so that no sum would ever be opened and nothing trained; lower"
+                ' it, raise network.blocks or network.stations, or set security.mode = "none"'
             )
 
     def _check_batches(self) -> None:

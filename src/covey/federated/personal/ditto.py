@@ -7,6 +7,7 @@ import torch
 
 from covey.federated.models import flatten, load_flat
 from covey.federated.personal.protocol import Ints, Personal, PersonalProblem, Weights
+from covey.scenario import Scenario
 
 
 class Ditto(Personal):
@@ -14,6 +15,10 @@ class Ditto(Personal):
 
     Unlike in the paper every user trains in every round, not only those that upload: the model was broadcast to all.
     """
+
+    def __init__(self, scenario: Scenario) -> None:
+        super().__init__(scenario)
+        self.refuse_divergence("personal_rate")
 
     def run(self, problem: PersonalProblem) -> Weights:
         """The personal model after `training.personal_steps` steps v <- v - rate (gradient + pull (v - received))."""

@@ -53,12 +53,8 @@ class MrMtl(Personal):
                 " training.personal_pull that pulls towards the received model; put it back with"
                 " training.proximal=default"
             )
-        if training.optimizer == "sgd" and training.learning_rate * training.personal_pull >= 2.0:
-            raise ScenarioError(
-                f"training.personal_pull is {training.personal_pull:g} at a training.learning_rate of"
-                f" {training.learning_rate:g}, where local steps swing ever farther past the task's model; their"
-                f" product must be below 2: set training.personal_pull to {1.0 / training.learning_rate:g} or less"
-            )
+        if training.optimizer == "sgd":
+            self.refuse_divergence("learning_rate")
 
     def training(self, local: LocalTraining) -> LocalTraining:
         """Steps from the user's own model, in place of `step` or `sgd`."""

@@ -76,6 +76,17 @@ class Personal(ABC):
                     f" does not use it; put it back with training.{key}=default"
                 )
 
+    def refuse_divergence(self, rate: str) -> None:
+        """Refuse a pull that, at the step size of the key `rate`, alone moves weights farther away in every step."""
+        training = self.scenario.training
+        step, pull = getattr(training, rate), training.personal_pull
+        if step * pull >= 2.0:
+            raise ScenarioError(
+                f"training.personal_pull is {pull:g} at a training.{rate} of {step:g}, where local steps swing ever"
+                " farther past the task's model; their product must be below 2: set training.personal_pull to"
+                f" {1.0 / step:g} or less"
+            )
+
     def training(self, local: LocalTraining) -> LocalTraining:
         """The local training of runs with these personal models, from the one that the scenario names."""
         return local
@@ -94,6 +105,7 @@ class NoPersonal(Personal):
 
     needs: ClassVar[frozenset[str]] = frozenset()
     trains: ClassVar[bool] = False
+    options: ClassVar[frozenset[str]] = frozenset()
 
     def run(self, problem: PersonalProblem) -> Weights:
         """The received model."""

@@ -184,7 +184,7 @@ def test_a_scenario_keeps_what_was_set_in_the_line_to_paste(ask: Ask) -> None:
     ("given", "why"),
     [
         (["--epsilon", 20000], "'privacy.target_epsilon' is 20000.0, but it should be less than or equal to 10000"),
-        (["--epsilon", 0.0005], "'privacy.target_epsilon' is 0.0005, but it should be greater than 0, and at least"),
+        (["--epsilon", 0.0005], "'privacy.target_epsilon' is 0.0005, but it should be greater than or equal to 0.001"),
         (["--epsilon", 1, "--steps", 20000], "'training.steps' is 20000, but it should be less"),
         (["--epsilon", 1, "--adjacency", "add_remove", "--sampling-rate", 0.1], "add --samples X"),
         (["--epsilon", 1, "--adjacency", "add_remove", "--sampling-rate", 0.1, "--samples", 9], "less than one sample"),

@@ -47,7 +47,7 @@ def test_the_studies_find_their_committed_cells(monkeypatch: pytest.MonkeyPatch)
     wanted = [
         ("association", studies["association"].real_play("digits", "greedy", 100)),
         ("association", studies["association"].real_play("cifar10", "dpvd_alone", 102)),
-        ("clustering", studies["clustering"].cell("digits", "new", "greedy", 1000)),
+        ("clustering", studies["clustering"].cell("digits", "new", "greedy", 9000)),
         ("clustering", studies["clustering"].cell("synthetic_100", "oracle", "greedy", 1002)),
         ("identities", studies["identities"].announced("swap8", 9)),
         ("private_identities", studies["private_identities"].cell("rotation", "noisy_contrasts_0.02", 1004)),

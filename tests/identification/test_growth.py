@@ -37,6 +37,10 @@ def test_nobody_trains_a_model_that_was_never_sent(rule: str, identity: str, sta
         with pytest.raises(ScenarioError, match=rf"cannot grow from 2 to 4 with clustering\.rule = '{rule}'"):
             Simulation(scenario)
         return
+    if start == "release" and not RULES.get(rule).guided:
+        with pytest.raises(ScenarioError, match="which has a start of its own"):
+            Simulation(scenario)
+        return
     for seed in (1000, 1002, 1004):
         with Simulation(scenario, seed=seed) as run:
             while not run.done:

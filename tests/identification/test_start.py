@@ -198,11 +198,14 @@ def test_a_start_from_uploads_is_refused_where_they_are_not_seen(mode: str) -> N
 
 @pytest.mark.parametrize("rule", ["kmeans", "oracle"])
 def test_rules_with_a_start_of_their_own_keep_it(rule: str) -> None:
-    for start in ("random", "release"):
-        scenario = load_scenario("paper_digits", [f"clustering.rule={rule}", f"clustering.start={start}"])
-        with Simulation(scenario, seed=0) as run:
-            assert type(run.world.start) is OwnStart
-            assert run.play().starting == 0
+    own = f"clustering.rule={rule}"
+    with Simulation(load_scenario("paper_digits", [own]), seed=0) as run:
+        assert type(run.world.start) is OwnStart
+        assert run.play().starting == 0
+    with pytest.raises(
+        ScenarioError, match=rf"'release', but clustering.rule is '{rule}', which has a start of its own"
+    ):
+        Simulation(load_scenario("paper_digits", [own, "clustering.start=release"]))
 
 
 def test_the_random_start_is_the_papers() -> None:

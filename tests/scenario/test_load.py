@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import tomllib
 
 import pytest
@@ -115,14 +116,13 @@ def test_default_task_sets_have_the_asked_width_or_are_refused(stations: int, ta
     ],
 )  # fmt: skip
 def test_truth_values_are_no_numbers(override: str) -> None:
-    with pytest.raises(
-        ScenarioError, match=f"'{override.partition('=')[0]}' is .*, but it should be a number, not true"
-    ):
+    key = re.escape(override.partition("=")[0])
+    with pytest.raises(ScenarioError, match=rf"in \[{key}\], it should be a number, not true or false$"):
         load_scenario("quick", [override])
 
 
 def test_tasks_that_are_a_truth_value_are_refused_beside_growth_too() -> None:
-    with pytest.raises(ScenarioError, match=r"'network.tasks' is True, but it should be a number"):
+    with pytest.raises(ScenarioError, match=r"in \[network.tasks\], it should be a number"):
         load_scenario("quick", ["network.tasks=true", "clustering.max_tasks=4"])
 
 
@@ -143,7 +143,6 @@ def test_all_spellings_of_no_rescue_end_turns(spelling: str) -> None:
         return load_scenario("quick", [f"clustering.rescue={word}", *more])
 
     assert loaded(spelling).clustering.turns is False
-    assert loaded(spelling, "clustering.turns=true").clustering.turns is False
     assert learning_hash(loaded(spelling)) == learning_hash(loaded("false"))
     assert loaded(spelling, "clustering.start=release").clustering.turns is True
 

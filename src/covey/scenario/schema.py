@@ -10,7 +10,6 @@ import math
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from covey.parts import (
     AGGREGATIONS,
@@ -85,7 +84,7 @@ class Section(BaseModel):
         """Numbers are not given as true and false, which Python takes for 1 and 0."""
         annotation = cls.model_fields[info.field_name or ""].annotation
         if _holds_truth_value(value) and _is_of_numbers(annotation):
-            raise PydanticCustomError("number_type", "Input should be a number, not true or false")
+            raise ValueError("it should be a number, not true or false")
         return value
 
 

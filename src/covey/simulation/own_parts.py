@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from covey.arrays import read_only
 from covey.association import Policy
 from covey.data import UserData
-from covey.errors import CoveyError, ScenarioError
+from covey.errors import ScenarioError
 from covey.faults import Named, named_faults
 from covey.federated import Accepted, Upload
-from covey.identification import Identification, Regrouped, ScoreRule
-from covey.identification.rule import RESERVED, Memory
-from covey.identification.start import IN_PLAY, Start
+from covey.identification import ScoreRule
+from covey.identification.rule import Memory
 from covey.network import Observation, Plan
 from covey.parts import (
     AGGREGATIONS,
@@ -35,9 +32,8 @@ from covey.parts import (
     UPLINKS,
     Registry,
 )
-from covey.privacy import GaussianReleases, Ledger
-from covey.scenario import Scenario
-from covey.simulation.state import State
+from covey.privacy import GaussianReleases
+from covey.simulation.answers import check_memory, kind_of, not_models, not_numbers, refused
 from covey.simulation.world import LossyTransport, World
 from covey.uplink.protocol import AirTime
 
@@ -72,9 +68,9 @@ def _parts(world: World, policy: Policy | None) -> Sequence[Named]:
 def checked_data(world: World, data: Any) -> UserData:
     """The users' data of a round."""
     if not isinstance(data, UserData):
-        raise _refused(world, DATA_OVER_TIME, world.over_time, f"gave {_kind(data)}, not a covey.UserData")
+        raise refused(world, DATA_OVER_TIME, world.over_time, f"gave {kind_of(data)}, not a covey.UserData")
     if data.groups.shape != world.groups.shape or data.groups.max() >= world.scenario.groups:
-        raise _refused(
+        raise refused(
             world,
             DATA_OVER_TIME,
             world.over_time,
@@ -83,17 +79,17 @@ def checked_data(world: World, data: Any) -> UserData:
         )
     if world.data is not None and data.classes != world.data.classes:
         why = f"changed the classes from {world.data.classes!r:.60} to {data.classes!r:.60}; they stay those of round 1"
-        raise _refused(world, DATA_OVER_TIME, world.over_time, why)
+        raise refused(world, DATA_OVER_TIME, world.over_time, why)
     return data
 
 
 def checked_gains(world: World, gains: Any) -> NDArray[np.float64]:
     """(U, B) gains of a round."""
     shape = (world.users, world.scenario.network.stations)
-    if why := _not_numbers(gains, shape):
-        raise _refused(world, CHANNELS, world.channel, f"gave gains that {why}")
+    if why := not_numbers(gains, shape):
+        raise refused(world, CHANNELS, world.channel, f"gave gains that {why}")
     if not (np.isfinite(gains).all() and (gains >= 0).all()):
-        raise _refused(world, CHANNELS, world.channel, "gave gains that are negative, infinite or not a number")
+        raise refused(world, CHANNELS, world.channel, "gave gains that are negative, infinite or not a number")
     return np.asarray(gains)
 
 
@@ -101,81 +97,32 @@ def checked_positions(
     world: World, moved: Any, memory: Any, called: str
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """(U, 2) positions and (U, m) memory that the mobility's method `called` gave."""
-    why = _not_numbers(moved, (world.users, 2))
+    why = not_numbers(moved, (world.users, 2))
     if why or not np.isfinite(moved).all():
         why = why or "are not finite"
-        raise _refused(world, MOBILITIES, world.mobility, f"gave positions in `{called}` that {why}")
-    if why := _not_numbers(memory, (world.users, None)):
-        raise _refused(world, MOBILITIES, world.mobility, f"gave a memory in `{called}` that {why}")
+        raise refused(world, MOBILITIES, world.mobility, f"gave positions in `{called}` that {why}")
+    if why := not_numbers(memory, (world.users, None)):
+        raise refused(world, MOBILITIES, world.mobility, f"gave a memory in `{called}` that {why}")
     return np.asarray(moved), np.asarray(memory)
 
 
 def moved(world: World, answer: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Positions and memory from the answer of `move`."""
     if not (isinstance(answer, tuple) and len(answer) == 2):
-        why = f"gave {_kind(answer)} in `move`; return the pair (positions, memory)"
-        raise _refused(world, MOBILITIES, world.mobility, why)
+        why = f"gave {kind_of(answer)} in `move`; return the pair (positions, memory)"
+        raise refused(world, MOBILITIES, world.mobility, why)
     return checked_positions(world, *answer, called="move")
-
-
-def checked_tasks(world: World, registry: Registry, part: Any, tasks: Any, called: str) -> NDArray[np.int64]:
-    """(U,) tasks that `part` gave in its method `called`; -1 is for users whose task nobody here knows."""
-    lowest = -1 if world.blind else 0
-    array = isinstance(tasks, np.ndarray) and tasks.dtype.kind in "iu" and tasks.shape == (world.users,)
-    if not array or tasks.min() < lowest or tasks.max() >= world.tasks:
-        found = f"{tasks.dtype} of shape {tasks.shape}" if isinstance(tasks, np.ndarray) else _kind(tasks)
-        numbers = f" from {tasks.min()} to {tasks.max()}" if array else ""
-        raise _refused(
-            world,
-            registry,
-            part,
-            f"gave tasks in `{called}` that are {found}{numbers}; give a whole number from {lowest} to"
-            f" {world.tasks - 1} for each of {world.users} users",
-        )
-    return np.asarray(tasks)
-
-
-def checked_identification(world: World, registry: Registry, part: Any, found: Any, state: State) -> Identification:
-    """The tasks of a round that begins with `state`, its charges and others, and what is remembered of finding them."""
-    if not isinstance(found, Identification):
-        why = f"gave {_kind(found)}, not a covey.identification.Identification"
-        raise _refused(world, registry, part, why)
-    checked_tasks(world, registry, part, found.identities, "find")
-    ledger: Any = found.ledger
-    if not isinstance(ledger, Ledger):
-        why = f"gave {_kind(ledger)} as ledger in `find`; give at.ledger, or a copy of it with charges"
-        raise _refused(world, registry, part, why)
-    if why := ledger.why_not_after(state.ledger):
-        raise _refused(world, registry, part, f"gave a ledger in `find` that {why}")
-    for name, users in (("uploaders", found.uploaders), ("refused", found.refused)):
-        if why := _not_users(users, world.users):
-            raise _refused(world, registry, part, f"gave `{name}` in `find` that {why}")
-    return replace(found, memory=_remembered(world, registry, part, found.memory, state.memory))
-
-
-def checked_groups(world: World, registry: Registry, part: Any, groups: Any, before: Memory) -> Regrouped:
-    """What a round made of the groups; before: what was remembered when it began."""
-    if not isinstance(groups, Regrouped):
-        why = f"gave {_kind(groups)} in `after_round`, not a covey.identification.Regrouped"
-        raise _refused(world, registry, part, why)
-    checked_tasks(world, registry, part, groups.identities, "after_round")
-    for name, weights in (("models", groups.models), ("movements", groups.movements)):
-        if weights is not None and (why := _not_models(world, weights)):
-            raise _refused(world, registry, part, f"gave {name} in `after_round` that {why}")
-    if groups.fresh is not None and (why := _not_numbers(groups.fresh, (world.tasks,), np.bool_)):
-        raise _refused(world, registry, part, f"gave `fresh` in `after_round` that {why}")
-    return replace(groups, memory=_remembered(world, registry, part, groups.memory, before))
 
 
 def checked_models(world: World, accepted: Accepted, models: Any) -> NDArray[np.float32]:
     """(K, D) models that the aggregation made; those of tasks without uploads are as before."""
-    why = _not_models(world, models)
+    why = not_models(world, models)
     if not why:
         idle = np.setdiff1d(np.arange(world.tasks), accepted.task)
         if not np.array_equal(models[idle], accepted.models[idle]):
             why = "are new for a task without uploads, which keeps its model bit for bit"
     if why:
-        raise _refused(world, AGGREGATIONS, world.aggregation, f"made models that {why}")
+        raise refused(world, AGGREGATIONS, world.aggregation, f"made models that {why}")
     return np.asarray(models)
 
 
@@ -185,68 +132,45 @@ def checked_advance(
     """(K, D) models and memory from the answer of `advance`."""
     part, registry = world.aggregation, AGGREGATIONS
     if not (isinstance(found, tuple) and len(found) == 2 and isinstance(found[1], Mapping)):
-        raise _refused(world, registry, part, "gave no pair (models, memory) in `advance`")
+        raise refused(world, registry, part, "gave no pair (models, memory) in `advance`")
     models, memory = found
-    why = _not_models(world, models)
+    why = not_models(world, models)
     if not why and not np.array_equal(models[~trained], before[~trained]):
         why = "are new for a task without uploads, which keeps its model bit for bit"
     if why:
-        raise _refused(world, registry, part, f"gave models in `advance` that {why}")
-    _check_memory(world, registry, part, memory)
+        raise refused(world, registry, part, f"gave models in `advance` that {why}")
+    check_memory(world, registry, part, memory)
     return np.asarray(models), memory
 
 
 def checked_forgotten(world: World, memory: Any) -> Memory:
     """What the aggregation remembers after `forget`."""
-    _check_memory(world, AGGREGATIONS, world.aggregation, memory, "forget")
+    check_memory(world, AGGREGATIONS, world.aggregation, memory, "forget")
     return dict(memory)
-
-
-def first_models(scenario: Scenario, start: Start, drawn: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(K, D) models that the start makes of those that were drawn, (K, D)."""
-    named = Named.of(STARTS, start, scenario)
-    with named_faults(lambda: [named], "before round 1"):
-        models: Any = start.models(read_only(drawn))
-    if why := _not_numbers(models, drawn.shape, np.float32):
-        raise STARTS.refused(named.name, f"made models that {why}")
-    if not np.isfinite(models).all():
-        raise STARTS.refused(named.name, "made models that hold NaN or infinity")
-    return np.asarray(models)
-
-
-def started(world: World) -> tuple[NDArray[np.bool_], Memory]:
-    """(B, K) broadcasts of the first round, and what the start remembers before it."""
-    memory: Any = world.start.memory
-    _check_memory(world, STARTS, world.start, memory, "memory")
-    _check_in_play(world, memory)
-    active: Any = world.start.broadcasts(world.capable)
-    if why := _not_numbers(active, world.capable.shape, np.bool_):
-        raise _refused(world, STARTS, world.start, f"gave broadcasts that {why}")
-    return np.asarray(active), memory
 
 
 def checked_costs(world: World, costs: Any, users: int) -> NDArray[np.float64]:
     """(n,) rho of the releases of `users` users."""
-    why = _not_numbers(costs, (users,))
+    why = not_numbers(costs, (users,))
     if not why and not (costs >= 0).all():
         why = "are negative or not a number"
     if why:
-        raise _refused(world, LOCAL_TRAININGS, world.local_training, f"gave costs in `rho` that {why}")
+        raise refused(world, LOCAL_TRAININGS, world.local_training, f"gave costs in `rho` that {why}")
     return np.asarray(costs)
 
 
 def checked_releases(world: World, releases: Any, users: int) -> GaussianReleases:
     """What `users` users release in an upload."""
     if not isinstance(releases, GaussianReleases):
-        why = f"gave {_kind(releases)} in `releases`, not a covey.privacy.GaussianReleases"
-        raise _refused(world, LOCAL_TRAININGS, world.local_training, why)
+        why = f"gave {kind_of(releases)} in `releases`, not a covey.privacy.GaussianReleases"
+        raise refused(world, LOCAL_TRAININGS, world.local_training, why)
     std, most, rate, steps = releases.noise_std, releases.sensitivity, releases.rate, releases.steps
     for name, values in (("noise_std", std), ("sensitivity", most), ("rate", rate), ("steps", steps)):
-        if why := _not_numbers(values, (users,)):
-            raise _refused(world, LOCAL_TRAININGS, world.local_training, f"gave `releases` whose {name} {why}")
+        if why := not_numbers(values, (users,)):
+            raise refused(world, LOCAL_TRAININGS, world.local_training, f"gave `releases` whose {name} {why}")
     if not ((std >= 0).all() and (most > 0).all() and ((rate > 0) & (rate <= 1)).all() and (steps >= 1).all()):
         why = "gave `releases` with noise below 0, a sensitivity of 0, a rate outside 0 to 1 or no steps"
-        raise _refused(world, LOCAL_TRAININGS, world.local_training, why)
+        raise refused(world, LOCAL_TRAININGS, world.local_training, why)
     if releases.sampled.any() and world.scenario.privacy.adjacency != "add_remove":
         raise ScenarioError(
             "a gain from Poisson sampling is accounted for adding or removing a sample only, but privacy.adjacency is"
@@ -270,7 +194,7 @@ def checked_kept(world: World, kept: NDArray[np.float32], users: int) -> NDArray
     """(n, D) models of their own that `users` users keep, where uploads are made from them."""
     if kept.shape != (users, world.weights):
         why = f"has `uploads`, but its local training kept models of shape {kept.shape}; return a LocalUpdate with kept"
-        raise _refused(world, PERSONALS, world.personal, why)
+        raise refused(world, PERSONALS, world.personal, why)
     return kept
 
 
@@ -282,7 +206,7 @@ def check_training(world: World) -> None:
     unit = world.scenario.privacy.unit
     if unit not in training.units:
         able = " or ".join(f'"{name}"' for name in sorted(training.units))
-        raise _refused(
+        raise refused(
             world,
             LOCAL_TRAININGS,
             training,
@@ -291,7 +215,7 @@ def check_training(world: World) -> None:
     rho = checked_costs(world, training.rho(clip, noise_std, samples), len(samples))
     releases = checked_releases(world, training.releases(clip, noise_std, samples), len(samples))
     if not np.allclose(rho, releases.rho, rtol=1e-12, atol=0.0):
-        raise _refused(
+        raise refused(
             world, LOCAL_TRAININGS, training, "gave another cost in `rho` than its `releases` have; leave `rho` out"
         )
     checked_reach(world, training.reach(clip, samples, noise_std, world.weights), len(samples))
@@ -321,12 +245,12 @@ def unscheduled_time(world: World, observation: Observation, users: NDArray[np.i
 def _checked_time(world: World, found: Any, called: str) -> AirTime:
     """The air time that the uplink's method `called` gave."""
     uplink = world.limits.uplink
-    if not isinstance(found, AirTime) or _not_numbers(found.upload_s, (world.users,)):
-        why = f"gave {_kind(found)} in `{called}`; return a covey.uplink.AirTime with an upload_s for each user"
-        raise _refused(world, UPLINKS, uplink, why)
+    if not isinstance(found, AirTime) or not_numbers(found.upload_s, (world.users,)):
+        why = f"gave {kind_of(found)} in `{called}`; return a covey.uplink.AirTime with an upload_s for each user"
+        raise refused(world, UPLINKS, uplink, why)
     _amounts(world, UPLINKS, uplink, found.upload_s, called, world.users)
     if not (isinstance(found.total_s, Real) and 0 <= found.total_s < np.inf):
-        raise _refused(world, UPLINKS, uplink, f"gave {found.total_s!r:.40} as total_s in `{called}`; give seconds")
+        raise refused(world, UPLINKS, uplink, f"gave {found.total_s!r:.40} as total_s in `{called}`; give seconds")
     return found
 
 
@@ -337,11 +261,11 @@ def projected(world: World, observation: Observation, selected: NDArray[np.bool_
         ("stations", plan.station, world.scenario.network.stations),
         ("blocks", plan.block, np.inf),
     ):
-        why = _not_numbers(values, (world.users,), np.int64)
+        why = not_numbers(values, (world.users,), np.int64)
         if not why and not ((values >= -1) & (values < most)).all():
             why = f"go from {values.min()} to {values.max()}; they are numbers from 0, and -1 for none"
         if why:
-            raise _refused(world, UPLINKS, world.limits.uplink, f"gave {name} in `project` that {why}")
+            raise refused(world, UPLINKS, world.limits.uplink, f"gave {name} in `project` that {why}")
     return plan
 
 
@@ -349,90 +273,17 @@ def arrived(world: World, round: int, sent: Sequence[Upload]) -> Sequence[Upload
     """The uploads that arrive of those that were sent."""
     found: Any = world.transport(round, sent)
     if not isinstance(found, Sequence) or not all(isinstance(one, Upload) for one in found):
-        what = _kind(found) if not isinstance(found, Sequence) else "what is no upload"
+        what = kind_of(found) if not isinstance(found, Sequence) else "what is no upload"
         part = world.transport.after if isinstance(world.transport, LossyTransport) else world.transport
-        raise _refused(world, TRANSPORT, part, f"gave {what}; return a list of covey.federated.Upload")
+        raise refused(world, TRANSPORT, part, f"gave {what}; return a list of covey.federated.Upload")
     return found
-
-
-def _remembered(world: World, registry: Registry, part: Any, memory: Any, before: Memory) -> Memory:
-    """What a rule or a start remembers, and under reserved names what there was `before`.
-
-    A rule cannot change those; a start can, but for models in play that it leaves out.
-    """
-    _check_memory(world, registry, part, memory)
-    if registry is STARTS:
-        _check_in_play(world, memory)
-        return {IN_PLAY: before[IN_PLAY], **memory} if IN_PLAY in before and IN_PLAY not in memory else memory
-    kept = {name: values for name, values in before.items() if name.startswith(RESERVED)}
-    for name in memory:
-        mine = name.startswith(RESERVED)
-        if mine and not (name in kept and (memory[name] is kept[name] or np.array_equal(memory[name], kept[name]))):
-            why = f"remembers '{name}', a name that covey keeps for itself ({', '.join(RESERVED)}); choose another"
-            raise _refused(world, registry, part, why)
-    return dict(memory) | kept
-
-
-def _check_memory(world: World, registry: Registry, part: Any, memory: Any, called: str = "") -> None:
-    """Whatever is remembered is saved with the run, as arrays of numbers by name."""
-    if not isinstance(memory, Mapping):
-        where = f" in `{called}`" if called else ""
-        raise _refused(world, registry, part, f"gave {_kind(memory)} as memory{where}; give arrays by name, or {{}}")
-    for name, values in memory.items():
-        if not (isinstance(name, str) and isinstance(values, np.ndarray) and values.dtype.kind in "biuf"):
-            what = f"an array of {values.dtype}" if isinstance(values, np.ndarray) else _kind(values)
-            why = f"remembers {what} as '{name}', which cannot be saved with the run; remember arrays of numbers"
-            raise _refused(world, registry, part, why)
-
-
-def _check_in_play(world: World, memory: Memory) -> None:
-    """Refuse a start whose models in play are no flags."""
-    if IN_PLAY in memory and (why := _not_numbers(memory[IN_PLAY], (world.tasks,), np.bool_)):
-        raise _refused(world, STARTS, world.start, f"remembers '{IN_PLAY}' that {why}")
-
-
-def _refused(world: World, registry: Registry, part: Any, why: str) -> CoveyError:
-    return registry.refused(Named.of(registry, part, world.scenario).name, why)
 
 
 def _amounts(world: World, registry: Registry, part: Any, found: Any, called: str, users: int) -> NDArray[np.float64]:
     """(n,) numbers that the part's method `called` gave for n = `users`: finite, and 0 or more."""
-    why = _not_numbers(found, (users,))
+    why = not_numbers(found, (users,))
     if not why and not (np.isfinite(found).all() and (found >= 0).all()):
         why = "are negative, infinite or not a number"
     if why:
-        raise _refused(world, registry, part, f"gave numbers in `{called}` that {why}")
+        raise refused(world, registry, part, f"gave numbers in `{called}` that {why}")
     return np.asarray(found)
-
-
-def _not_users(values: Any, users: int) -> str:
-    """Why this is no array of numbers of users, as the end of a sentence."""
-    if not (isinstance(values, np.ndarray) and values.dtype.kind in "iu" and values.ndim == 1):
-        return "are no array (n,) of whole numbers"
-    if len(values) and not (values.min() >= 0 and values.max() < users):
-        return f"go from {values.min()} to {values.max()}; users are 0 to {users - 1}"
-    return "" if len(np.unique(values)) == len(values) else "name a user twice"
-
-
-def _not_models(world: World, values: Any) -> str:
-    """Why these are no models (K, D), as the end of a sentence."""
-    why = _not_numbers(values, (world.tasks, world.weights), np.float32)
-    return why or ("" if np.isfinite(values).all() else "hold NaN or infinity")
-
-
-def _not_numbers(values: Any, shape: tuple[int | None, ...], kind: type[np.generic] | None = None) -> str:
-    """Why this is no array of numbers of this shape (None for any length) and type, as the end of a sentence."""
-    if not isinstance(values, np.ndarray):
-        return f"are {_kind(values)}, not an array"
-    if values.ndim != len(shape) or any(
-        want not in (None, have) for want, have in zip(shape, values.shape, strict=True)
-    ):
-        wanted = ", ".join("m" if want is None else str(want) for want in shape)
-        return f"have shape {values.shape}; they must be ({wanted}{',' if len(shape) == 1 else ''})"
-    if values.dtype.kind not in "biuf" or (kind is not None and values.dtype != kind):
-        return f"have type {values.dtype}; they must be {np.dtype(kind or np.float64)}"
-    return ""
-
-
-def _kind(value: Any) -> str:
-    return "None" if value is None else f"an object of type {type(value).__name__}"

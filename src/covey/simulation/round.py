@@ -35,8 +35,6 @@ from covey.simulation.own_parts import (
     checked_data,
     checked_forgotten,
     checked_gains,
-    checked_groups,
-    checked_identification,
     checked_kept,
     checked_models,
     checked_reach,
@@ -44,6 +42,7 @@ from covey.simulation.own_parts import (
     moved,
     projected,
 )
+from covey.simulation.own_rules import checked_groups, checked_identification
 from covey.simulation.record import RoundRecord
 from covey.simulation.stages import Decision, Finished, NewModels, PersonalModels, Turn, Uploads
 from covey.simulation.state import State

@@ -49,11 +49,9 @@ from covey.simulation.own_parts import (
     check_personal,
     check_training,
     checked_positions,
-    checked_tasks,
     faults_named,
-    first_models,
-    started,
 )
+from covey.simulation.own_rules import checked_tasks, first_models, started
 from covey.simulation.record import RoundRecord
 from covey.simulation.reference import Reference, checked_reference, with_central
 from covey.simulation.round import play_round
